@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -113,3 +114,8 @@ class FakeClock:
 
     def note(self, work: str, units: int = 1) -> None:
         self._now += self._fixed.get(work, 0.0) + units * self._unit.get(work, 0.0)
+
+
+def utc_now() -> str:
+    """Calendar time for records (never for measuring): UTC, ISO 8601, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

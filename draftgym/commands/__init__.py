@@ -1,0 +1,1 @@
+"""Verbs of `python -m draftgym`: one module each, imported only when asked for."""
