@@ -1,0 +1,1 @@
+"""Honest comparisons: what a method costs per token, measured beside plain decoding."""

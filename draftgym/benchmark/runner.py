@@ -1,0 +1,230 @@
+"""Measure several methods side by side: interleaved, shuffled, warm-up discarded.
+
+A block is one prompt measured once by every method, in an order shuffled anew for each block,
+so that a machine that slows down slows all of them. This module does not know what a method
+is, only that it can be asked to decode a prompt.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from draftgym.benchmark.statistics import PromptTotals, combine_repeats
+from draftgym.console import Bar
+from draftgym.prompts import Prompt
+from draftgym.state import RoundRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt, encoded once for every method.
+
+    Attributes:
+        prompt_id: Unique id.
+        domain: Stratum of the paired statistics.
+        tokens: Token ids, chat template applied.
+    """
+
+    prompt_id: str
+    domain: str
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One decoded prompt. Prefill and the token it yields are in no figure, for any method.
+
+    Attributes:
+        output: All emitted token ids, the prefill's first token included.
+        seconds: Wall seconds of all rounds.
+        emitted: Tokens emitted by these rounds.
+        records: The rounds; empty for a method that is not a session.
+    """
+
+    output: tuple[int, ...]
+    seconds: float
+    emitted: int
+    records: tuple[RoundRecord, ...] = ()
+
+
+class Method(Protocol):
+    """Anything that decodes a prompt and says how long it took."""
+
+    @property
+    def name(self) -> str:
+        """Unique name in reports."""
+
+    def measure(self, request: Request, max_new_tokens: int) -> Measurement:
+        """Decode one prompt, timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement and its place in the plan."""
+
+    method: str
+    prompt_id: str
+    repeat: int
+    measurement: Measurement
+
+
+Block = tuple[int, str]
+"""(repeat, prompt id): measured by every method, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How often and in which order to measure.
+
+    Attributes:
+        max_new_tokens: Budget per prompt, tokens.
+        repeats: Measurements of each (method, prompt).
+        seed: Of the order of prompts and of methods in a block.
+        warm_up_tokens: Tokens of the discarded first run of each method.
+    """
+
+    max_new_tokens: int
+    repeats: int = 1
+    seed: int = 0
+    warm_up_tokens: int = 16
+
+    def blocks(self, requests: Sequence[Request]) -> list[tuple[int, Request]]:
+        """All blocks in their shuffled order; repeats of one prompt are a whole pass apart."""
+        ordered: list[tuple[int, Request]] = []
+        for repeat in range(self.repeats):
+            shuffled = list(requests)
+            random.Random(f"prompts {self.seed} {repeat}").shuffle(shuffled)
+            ordered += [(repeat, request) for request in shuffled]
+        return ordered
+
+    def order(self, methods: Sequence[Method], repeat: int, request: Request) -> list[Method]:
+        """The methods of one block, shuffled; the same after a restart."""
+        shuffled = list(methods)
+        random.Random(f"methods {self.seed} {repeat} {request.prompt_id}").shuffle(shuffled)
+        return shuffled
+
+
+def encode(
+    prompts: Sequence[Prompt], encode_prompt: Callable[[Sequence[str]], list[int]]
+) -> list[Request]:
+    """Encode prompts once; every method then reads the same ids.
+
+    Args:
+        prompts: The prompts.
+        encode_prompt: Turns to token ids, as `ModelPair.encode_prompt`.
+    """
+    return [
+        Request(prompt.id, prompt.domain, tuple(encode_prompt(prompt.turns))) for prompt in prompts
+    ]
+
+
+def run_blocks(
+    methods: Sequence[Method],
+    requests: Sequence[Request],
+    plan: Plan,
+    *,
+    finished: Set[Block] = frozenset(),
+    on_block: Callable[[Sequence[Sample]], None] | None = None,
+    bar: Bar | None = None,
+) -> list[Sample]:
+    """Measure every method on every prompt.
+
+    Args:
+        methods: Names must be unique.
+        requests: Prompts, encoded.
+        plan: Repeats, budget, order.
+        finished: Blocks to leave out, measured before a restart.
+        on_block: Given the samples of each block when it is complete.
+        bar: Advanced once per measurement, left-out ones included.
+
+    Returns:
+        Samples of the blocks measured now.
+
+    Raises:
+        ValueError: If two methods share a name.
+    """
+    names = [method.name for method in methods]
+    if len(set(names)) != len(names):
+        raise ValueError(f"method names repeat: {sorted(names)}")
+    pending = []
+    for repeat, request in plan.blocks(requests):
+        if (repeat, request.prompt_id) in finished:
+            if bar is not None:
+                bar.advance(len(methods))
+        else:
+            pending.append((repeat, request))
+    if not pending:
+        return []
+    samples: list[Sample] = []
+    with quiet_process():
+        warm_up = min(plan.warm_up_tokens, plan.max_new_tokens)
+        for method in methods:
+            method.measure(pending[0][1], warm_up)
+        for repeat, request in pending:
+            gc.collect()
+            block = []
+            for method in plan.order(methods, repeat, request):
+                measured = method.measure(request, plan.max_new_tokens)
+                block.append(Sample(method.name, request.prompt_id, repeat, measured))
+                if bar is not None:
+                    bar.advance()
+            if on_block is not None:
+                on_block(block)
+            samples += block
+    return samples
+
+
+def totals(samples: Sequence[Sample], method: str, keep: Set[str] | None = None) -> PromptTotals:
+    """Per-prompt totals of one method.
+
+    Args:
+        samples: Of any methods.
+        method: Name.
+        keep: Prompt ids to keep; all when None.
+
+    Raises:
+        StatisticsError: If the method has no sample, or one that emitted nothing.
+    """
+    return combine_repeats(
+        (sample.prompt_id, sample.measurement.seconds, sample.measurement.emitted)
+        for sample in samples
+        if sample.method == method and (keep is None or sample.prompt_id in keep)
+    )
+
+
+@contextmanager
+def pinned_threads(threads: int | None) -> Iterator[int]:
+    """Hold torch's thread count for every method alike; yields it and puts the old one back.
+
+    Args:
+        threads: Count; the present one when None.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if threads is None else threads)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def quiet_process() -> Iterator[None]:
+    """Keep Python's cyclic garbage collector out of timed regions."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    # Frozen objects are not visited again, which makes the collections between blocks cheap.
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

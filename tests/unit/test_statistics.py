@@ -1,0 +1,179 @@
+"""The statistics keep their promises: coverage, planted effects, no effect from nothing."""
+
+import numpy as np
+import pytest
+
+from draftgym.benchmark.statistics import (
+    Interval,
+    PromptTotals,
+    StatisticsError,
+    _t_quantile,
+    acceptance,
+    combine_repeats,
+    paired_ratio,
+    time_per_token,
+    verdict,
+)
+from draftgym.state import RoundRecord
+
+PROMPTS = 24
+DOMAINS = {f"p{i:02d}": f"d{i % 6}" for i in range(PROMPTS)}
+
+
+def draw(generator: np.random.Generator, effect: float) -> tuple[PromptTotals, PromptTotals]:
+    """Prompts differ a lot, pairs little: lengths 20-64, pace spread 20%, pair noise 5%."""
+    ids = tuple(DOMAINS)
+    tokens = generator.integers(20, 65, PROMPTS).astype(np.float64)
+    pace = 0.03 * np.exp(0.2 * generator.standard_normal(PROMPTS))
+    noise = np.exp(0.05 * generator.standard_normal((2, PROMPTS)))
+    baseline = PromptTotals(ids, tokens * pace * noise[0], tokens)
+    return baseline, PromptTotals(ids, tokens * pace * noise[1] / effect, tokens)
+
+
+@pytest.mark.parametrize("strata", [None, DOMAINS], ids=["pooled", "stratified"])
+def test_interval_covers_the_truth_about_95_percent(strata: dict[str, str] | None) -> None:
+    generator = np.random.default_rng(1)
+    trials = 300
+    hits = 0
+    for trial in range(trials):
+        interval = paired_ratio(*draw(generator, 1.2), strata, resamples=2000, seed=trial)
+        hits += interval.low <= 1.2 <= interval.high
+    assert 0.91 <= hits / trials <= 0.99
+
+
+def test_planted_effect_is_found_and_its_sign_is_right() -> None:
+    generator = np.random.default_rng(2)
+    verdicts = [
+        verdict(paired_ratio(*draw(generator, effect), resamples=2000))
+        for effect in (1.05, 0.95)
+        for _ in range(20)
+    ]
+    assert verdicts[:20].count("faster") >= 16
+    assert verdicts[20:].count("slower") >= 16
+
+
+def test_same_method_twice_is_mostly_no_significant_difference() -> None:
+    generator = np.random.default_rng(3)
+    verdicts = [verdict(paired_ratio(*draw(generator, 1.0), resamples=2000)) for _ in range(60)]
+    assert verdicts.count("no significant difference") >= 54
+
+
+def test_ratio_is_of_sums_not_a_mean_of_ratios() -> None:
+    ids = ("a", "b", "c")
+    over = PromptTotals(ids, np.array([1.0, 9.0, 2.0]), np.array([10.0, 10.0, 20.0]))
+    under = PromptTotals(ids, np.array([1.0, 3.0, 2.0]), np.array([10.0, 10.0, 20.0]))
+    assert paired_ratio(over, under).estimate == pytest.approx(12 / 6)
+    assert time_per_token(over).estimate == pytest.approx(12 / 40)
+
+
+def test_same_seed_same_interval_and_other_seed_other_interval() -> None:
+    pair = draw(np.random.default_rng(4), 1.1)
+    first = paired_ratio(*pair, seed=5)
+    assert first == paired_ratio(*pair, seed=5)
+    assert first != paired_ratio(*pair, seed=6)
+
+
+def test_prompt_lengths_may_differ_between_methods() -> None:
+    ids = ("a", "b")
+    over = PromptTotals(ids, np.array([2.0, 2.0]), np.array([20.0, 20.0]))
+    under = PromptTotals(ids, np.array([1.0, 3.0]), np.array([20.0, 60.0]))
+    interval = paired_ratio(over, under)
+    assert interval.estimate == pytest.approx(2.0)
+    assert interval.low <= 2.0 <= interval.high
+
+
+def test_repeats_are_combined_by_median() -> None:
+    runs = [("b", 1.0, 10), ("a", 2.0, 10), ("a", 50.0, 10), ("a", 2.2, 10), ("b", 1.2, 10)]
+    combined = combine_repeats(runs)
+    assert combined.prompt_ids == ("a", "b")
+    assert combined.seconds == pytest.approx([2.2, 1.1])
+    assert combined.tokens == pytest.approx([10, 10])
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (11, 2.201), (23, 2.069), (1000, 1.962)],
+)
+def test_t_quantile_against_the_table(freedom: int, expected: float) -> None:
+    assert _t_quantile(0.975, freedom) == pytest.approx(expected, rel=0.01)
+
+
+def test_one_prompt_is_a_clear_error() -> None:
+    one = PromptTotals(("a",), np.array([1.0]), np.array([10.0]))
+    with pytest.raises(StatisticsError, match="at least 2 prompts, got 1"):
+        paired_ratio(one, one)
+
+
+def test_zero_emitted_is_a_clear_error() -> None:
+    with pytest.raises(StatisticsError, match="'b': no round emitted a token"):
+        combine_repeats([("a", 1.0, 10), ("b", 0.0, 0)])
+    with pytest.raises(StatisticsError, match="'a': no round emitted a token"):
+        PromptTotals(("a",), np.array([1.0]), np.array([0.0]))
+
+
+def test_different_prompts_are_a_clear_error() -> None:
+    one = PromptTotals(("a", "b"), np.ones(2), np.ones(2))
+    other = PromptTotals(("a", "c"), np.ones(2), np.ones(2))
+    with pytest.raises(StatisticsError, match="same prompts"):
+        paired_ratio(one, other)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_impossible_times_are_refused(seconds: float) -> None:
+    with pytest.raises(StatisticsError, match="not a time"):
+        PromptTotals(("a",), np.array([seconds]), np.array([1.0]))
+
+
+def test_small_strata_are_pooled() -> None:
+    strata = {prompt_id: prompt_id for prompt_id in DOMAINS}
+    pair = draw(np.random.default_rng(7), 1.0)
+    assert paired_ratio(*pair, strata) == paired_ratio(*pair, None)
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        (Interval(1.1, 1.01, 1.2), "faster"),
+        (Interval(0.9, 0.8, 0.99), "slower"),
+        (Interval(1.1, 1.0, 1.2), "no significant difference"),
+    ],
+)
+def test_verdict_needs_one_outside_the_interval(interval: Interval, expected: str) -> None:
+    assert verdict(interval) == expected
+
+
+def record(accepted: int, size: int) -> RoundRecord:
+    return RoundRecord(
+        depth=size,
+        nodes=size,
+        requested_size=size,
+        size=size,
+        accepted=accepted,
+        tokens=tuple(range(accepted + 1)),
+        context_tokens=10,
+        uningested_tokens=1,
+        clamped=False,
+        draft_seconds=0.0,
+        pass_seconds=(0.0,) * size,
+        verify_seconds=0.0,
+        commit_seconds=0.0,
+        policy_seconds=0.0,
+        seconds=0.0,
+    )
+
+
+def test_acceptance_figures_count_what_was_verified() -> None:
+    """CASES 37: bonus counted once and said so; a short round weighs what it verified."""
+    rounds = [record(0, 3), record(2, 3), record(3, 3)]
+    summary = acceptance(rounds)
+    assert summary.accepted_per_round == pytest.approx(5 / 3)
+    assert summary.tau_emitted == pytest.approx(8 / 3)
+    assert summary.accepted_rate == pytest.approx(5 / 9)
+    # A last round cut to one drafted token adds 1/1, not 1/8.
+    assert acceptance([*rounds, record(1, 1)]).accepted_rate == pytest.approx(6 / 10)
+
+
+def test_acceptance_without_rounds_or_drafts() -> None:
+    assert acceptance([record(0, 0)]).accepted_rate == 0.0
+    with pytest.raises(StatisticsError, match="no rounds"):
+        acceptance([])
