@@ -22,7 +22,7 @@ class PromptSource(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(
-        BUNDLED,
+        default=BUNDLED,
         description="'bundled', a path to a .jsonl file, or datasets:NAME[:SPLIT][:TEXT_FIELD].",
     )
     weights: dict[Split, float] = Field(
@@ -30,10 +30,10 @@ class PromptSource(BaseModel):
         description="Share of requests per split, summing to 1; splits left out get none.",
     )
     domains: tuple[str, ...] | None = Field(
-        None, description="Keep only these domains; all when absent.", min_length=1
+        default=None, description="Keep only these domains; all when absent.", min_length=1
     )
     languages: tuple[str, ...] | None = Field(
-        None, description="Keep only these languages; all when absent.", min_length=1
+        default=None, description="Keep only these languages; all when absent.", min_length=1
     )
 
     @field_validator("source")

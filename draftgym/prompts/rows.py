@@ -24,13 +24,16 @@ BUNDLED = "bundled"
 DATASETS_PREFIX = "datasets:"
 
 
-def _not_blank(text: str) -> str:
+def _check_text(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        # JSON escapes can spell half a character, which no tokenizer and no hash accepts.
+        raise ValueError("must be valid Unicode")
     return text
 
 
-_Text = Annotated[str, AfterValidator(_not_blank)]
+_Text = Annotated[str, AfterValidator(_check_text)]
 
 
 class PromptRow(BaseModel):
@@ -42,9 +45,11 @@ class PromptRow(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
     id: _Text = Field(description="Unique name of the text.")
-    request: _Text | None = Field(None, description="Name shared by translations; default id.")
-    domain: _Text = Field("other", description="Kind of task.")
-    language: _Text = Field("en", description="Language of the text.")
+    request: _Text | None = Field(
+        default=None, description="Name shared by translations; default id."
+    )
+    domain: _Text = Field(default="other", description="Kind of task.")
+    language: _Text = Field(default="en", description="Language of the text.")
     turns: list[_Text] = Field(description="User turns in order.", min_length=1)
 
     @model_validator(mode="before")
