@@ -1,0 +1,51 @@
+"""The learned controller of a decoder: features and networks in numpy, nothing else."""
+
+from __future__ import annotations
+
+from draftgym.runtime.network import Network
+from draftgym.runtime.policy import ExportedPolicy
+from draftgym.state import RoundRecord, RoundState
+
+
+class ExportedController:
+    """Runs an exported policy deterministically; implements `draftgym.state.Controller`.
+
+    It asks no network when only one answer is left (deepest draft reached, empty tree): the
+    training environments do not ask, and do not charge, those decisions either.
+
+    Args:
+        policy: Checked policy, from `draftgym.runtime.load` or straight from training.
+    """
+
+    free = False
+
+    def __init__(self, policy: ExportedPolicy) -> None:
+        self.policy = policy
+        self._layout = policy.layout
+        self._grid = policy.layout.size_grid
+        self._depth = None if policy.depth is None else Network(policy.depth)
+        self._size = None if policy.size is None else Network(policy.size)
+        self._fixed_depth = policy.fallback.get("depth", 0)
+        self._fixed_size = policy.fallback.get("size", 0)
+
+    def reset(self) -> None:
+        """Nothing to forget: the session keeps the history."""
+
+    def draft_again(self, state: RoundState) -> bool:
+        """Whether to make another draft pass."""
+        if state.depth >= state.max_depth:
+            return False
+        if self._depth is None:
+            return state.depth < self._fixed_depth
+        return self._depth.act(self._layout.depth_observation(state)) == 1
+
+    def choose_size(self, state: RoundState) -> int:
+        """Verification size from the grid; the session clamps it to the tree."""
+        if not state.nodes:
+            return 0
+        if self._size is None:
+            return self._fixed_size
+        return self._grid[self._size.act(self._layout.size_observation(state))]
+
+    def observe(self, record: RoundRecord) -> None:
+        """Nothing to learn: the session keeps the history."""
