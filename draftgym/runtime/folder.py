@@ -37,18 +37,17 @@ JSON_FILE = "policy.json"
 WEIGHTS_FILE = "policy.safetensors"
 
 _PLAIN_FIELDS = ("fallback", "reward", "pair", "hardware", "training")
-_FIELDS = {
+_FIELDS: dict[str, Any] = {
     "schema": str, "weights_sha256": str, "layout": dict, "cadence": dict, "heads": dict,
     "fallback": dict, "reward": dict, "pair": dict, "hardware": dict, "training": dict,
 }  # fmt: skip
-_HEAD_PLAIN_FIELDS = ("fallback", "reward", "pair", "hardware", "training")
-_FIELDS = {
+_HEAD_FIELDS: dict[str, Any] = {
     "hidden": list,
     "activation": str,
     "actions": dict,
     "normaliser": (dict, type(None)),
 }
-_NORMALISER_FIELDS = {"mean": list, "variance": list, "clip": (int, float)}
+_NORMALISER_FIELDS: dict[str, Any] = {"mean": list, "variance": list, "clip": (int, float)}
 
 
 def save_policy(path: str | Path, policy: ExportedPolicy) -> Path:
