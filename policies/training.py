@@ -1,0 +1,352 @@
+"""The alternating trainer: phases, rollouts, validation, checkpoints, resume.
+
+Follows Learning to Draft (size policy with random depth, depth policy with a fixed size, then
+alternating rounds with the other policy frozen). A checkpoint is written after every completed
+rollout; what a killed process did after it is done again on resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from draftgym.console import Bar, progress, say
+from draftgym.decoder.controllers import FixedController, RandomController, SplitController
+from draftgym.features import FeatureLayout
+from draftgym.runtime import ExportedController, ExportedPolicy, decision_seconds
+from draftgym.state import Controller
+from policies.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    random_states,
+    restore_random_states,
+    save_checkpoint,
+)
+from policies.config import PhaseConfig, PolicyName, TrainConfig
+from policies.export import PolicyCard, export_policy
+from policies.learner import Learner
+from policies.logging import MetricsLog
+from policies.rollout import RolloutStatistics
+from policies.schedule import phase_done, phase_limit, policy_progress
+from policies.validation import Validation, validate
+from policies.workbench import Workbench
+
+LATEST = "latest.safetensors"
+BEST = "best.safetensors"
+NAMES: tuple[PolicyName, PolicyName] = ("size", "depth")
+
+
+@dataclass(slots=True)
+class Position:
+    """Where training stands; plain data.
+
+    Attributes:
+        phase: Index of the running phase; the schedule's length when training is over.
+        phase_steps: Decisions made in it.
+        phase_seconds: Seconds spent in it, validation left out.
+        validations: Validations made in it.
+        rollouts: Completed rollouts of all phases.
+        train_seconds: Seconds of all rollouts and updates.
+        validate_seconds: Seconds of all validations.
+        best_speedup: Over plain decoding, on the validation prompts; None before the first.
+        best_step: Decisions made when it was measured.
+    """
+
+    phase: int = 0
+    phase_steps: int = 0
+    phase_seconds: float = 0.0
+    validations: int = 0
+    rollouts: int = 0
+    train_seconds: float = 0.0
+    validate_seconds: float = 0.0
+    best_speedup: float | None = None
+    best_step: int | None = None
+
+
+class Trainer:
+    """Trains both policies and keeps the best pair.
+
+    Args:
+        config: The run's configuration.
+        bench: Environments, decoding and time.
+        layout: Observations and actions.
+        folder: The run's `checkpoints/` folder.
+        log: Where metrics go.
+        plain_seconds: One plain decoding step; the unit of PPO's rewards.
+        card: What the exported policy says about its origin.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        bench: Workbench,
+        layout: FeatureLayout,
+        folder: Path,
+        log: MetricsLog,
+        plain_seconds: float,
+        card: PolicyCard,
+    ) -> None:
+        self._config = config
+        self._bench = bench
+        self._layout = layout
+        self._folder = folder
+        self._log = log
+        self._card = card
+        scale = reward_scale(config.reward.kind, plain_seconds)
+        self.learners = {name: Learner(name, config, layout, scale) for name in NAMES}
+        self.position = Position()
+        self._decision_seconds: dict[str, float] = {}
+        self._best: dict[str, torch.Tensor] = {}
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """Decisions learned from, by policy."""
+        return {name: learner.steps for name, learner in self.learners.items()}
+
+    def resume(self) -> None:
+        """Go on from the last completed rollout.
+
+        Raises:
+            CheckpointError: If there is none, or it does not fit.
+        """
+        checkpoint = load_checkpoint(self._folder / LATEST)
+        state = checkpoint.state
+        for name, learner in self.learners.items():
+            learner.load(checkpoint.part(name), state["learners"][name])
+        self.position = Position(**state["position"])
+        self._decision_seconds = dict(state["decision_seconds"])
+        self._best = checkpoint.part("best")
+        restore_random_states(checkpoint.part("random"), state["random"])
+        self._bench.load_state(state["bench"])
+
+    def run(self) -> None:
+        """Train until the schedule is over; safe to call again after an interruption."""
+        schedule = self._config.schedule
+        total = sum(map(phase_limit, schedule))
+        done = sum(map(phase_limit, schedule[: self.position.phase]))
+        with progress("train", total) as bar:
+            bar.advance(done + self._phase_done())
+            while self.position.phase < len(schedule):
+                self._phase(schedule[self.position.phase], bar)
+                self.position.phase += 1
+                self.position.phase_steps = self.position.validations = 0
+                self.position.phase_seconds = 0.0
+                self._checkpoint()
+
+    def best_policy(self) -> ExportedPolicy:
+        """The best validated pair of policies, or the present one if none was validated."""
+        present = {name: learner.tensors() for name, learner in self.learners.items()}
+        tensors = {
+            name: {
+                key.removeprefix(f"{name}."): value
+                for key, value in self._best.items()
+                if key.startswith(f"{name}.")
+            }
+            if self._best
+            else present[name]
+            for name in NAMES
+        }
+        return self._export(tensors, self._summary())
+
+    def _phase(self, phase: PhaseConfig, bar: Bar) -> None:
+        learner = self.learners[phase.policy]
+        limit = phase_limit(phase)
+        while self._phase_done() < limit:
+            bar.describe(f"train {phase.policy} (phase {self.position.phase + 1})")
+            self._rollout(phase, learner, bar)
+            due = int(self._phase_done() / limit * self._config.validation.per_phase + 1e-9)
+            if due > self.position.validations:
+                self.position.validations = due
+                self._validate()
+            self._checkpoint()
+
+    def _rollout(self, phase: PhaseConfig, learner: Learner, bar: Bar) -> None:
+        position, clock = self.position, self._bench.clock
+        seed = rollout_seed(self._config.seed, position.rollouts)
+        environment = self._bench.environment(
+            phase.policy, self._other(phase, seed), self._decision_cost(phase.policy)
+        )
+        start = clock.boundary()
+        steps_before = position.phase_steps
+        seconds_before = position.phase_seconds
+        shown = self._phase_done()
+
+        def on_step() -> None:
+            nonlocal shown
+            position.phase_steps += 1
+            position.phase_seconds = seconds_before + clock.boundary() - start
+            bar.advance(self._phase_done() - shown)
+            shown = self._phase_done()
+
+        try:
+            statistics, metrics = learner.rollout(
+                environment, seed, lambda: self._progress(phase.policy), on_step
+            )
+        except BaseException:
+            # An unfinished rollout never happened: the checkpoint on disk stays the truth.
+            position.phase_steps, position.phase_seconds = steps_before, seconds_before
+            raise
+        spent = clock.boundary() - start
+        position.phase_seconds = seconds_before + spent
+        position.train_seconds += spent
+        position.rollouts += 1
+        bar.advance(self._phase_done() - shown)
+        self._report(phase, statistics, metrics, spent)
+
+    def _report(
+        self,
+        phase: PhaseConfig,
+        statistics: RolloutStatistics,
+        metrics: Mapping[str, float],
+        spent: float,
+    ) -> None:
+        learner = self.learners[phase.policy]
+        row = statistics.metrics()
+        self._log.log(
+            "rollout",
+            sum(self.steps.values()),
+            {
+                "policy": phase.policy,
+                "phase": self.position.phase,
+                "rollout": self.position.rollouts,
+                "policy_steps": learner.steps,
+                "wall_seconds": spent,
+                "learning_rate": learner.model.policy.optimizer.param_groups[0]["lr"],
+                **row,
+                **metrics,
+            },
+        )
+        say(
+            f"rollout {self.position.rollouts} {phase.policy}: "
+            f"{1e3 * row['seconds_per_token']:.1f} ms/token, tau {row['tau_emitted']:.2f}, "
+            f"depth {row['depth_mean']:.1f}, size {row['size_mean']:.1f}, "
+            f"reward {1e3 * row['reward_per_round']:.2f}e-3, "
+            f"kl {metrics['approx_kl']:.3f}, ev {metrics['explained_variance']:.2f}"
+        )
+
+    def _validate(self) -> None:
+        """Time the exported pair on validation prompts; keep it if it is the best so far."""
+        clock = self._bench.clock
+        start = clock.boundary()
+        result = validate(self._bench, self._config.validation, self._validation_controller())
+        self.position.validate_seconds += clock.boundary() - start
+        # A pair counts only once both have learned something.
+        whole = all(learner.rollouts or not self._has_phase(name) for name, learner in
+                    self.learners.items())  # fmt: skip
+        best = self.position.best_speedup
+        if whole and (best is None or result.speedup > best):
+            self._keep_best(result)
+        step = sum(self.steps.values())
+        self._log.log("validation", step, {**result.metrics(), "whole_policy": whole})
+        say(
+            f"validation at {step} decisions: {1e3 * result.seconds_per_token:.1f} ms/token, "
+            f"{result.speedup:.2f} x plain, tau {result.tau_emitted:.2f}"
+        )
+
+    def _keep_best(self, result: Validation) -> None:
+        self.position.best_speedup = result.speedup
+        self.position.best_step = sum(self.steps.values())
+        self._best = {
+            f"{name}.{key}": value.detach().clone()
+            for name, learner in self.learners.items()
+            for key, value in learner.tensors().items()
+            if not key.startswith("optimiser.")
+        }
+        save_checkpoint(self._folder / BEST, Checkpoint(self._best, {"best": result.metrics()}))
+
+    def _checkpoint(self) -> None:
+        random_tensors, random_plain = random_states()
+        parts: dict[str, dict[str, torch.Tensor]] = {}
+        parts |= {name: learner.tensors() for name, learner in self.learners.items()}
+        parts |= {"random": random_tensors, "best": self._best}
+        tensors = {f"{part}.{k}": v for part, named in parts.items() for k, v in named.items()}
+        state = {
+            "position": {f: getattr(self.position, f) for f in Position.__dataclass_fields__},
+            "learners": {name: learner.state() for name, learner in self.learners.items()},
+            "decision_seconds": self._decision_seconds,
+            "random": random_plain,
+            "bench": dict(self._bench.state()),
+        }
+        save_checkpoint(self._folder / LATEST, Checkpoint(tensors, state))
+
+    def _other(self, phase: PhaseConfig, seed: int) -> Controller:
+        """Whatever takes the decision that this phase does not train."""
+        if phase.other == "random":
+            # The grid's 0 would make every draft of a random size pointless to learn depth from,
+            # but it is an action like any other.
+            return RandomController(
+                seed=seed, max_depth=self._layout.max_depth, size_grid=self._layout.size_grid
+            )
+        if phase.other == "fixed":
+            return FixedController(self._config.fixed_depth, self._config.fixed_size)
+        return self._controller()
+
+    def _controller(self) -> ExportedController:
+        """The present pair as a decoder would run it."""
+        tensors = {name: learner.tensors() for name, learner in self.learners.items()}
+        return ExportedController(self._export(tensors, {}))
+
+    def _validation_controller(self) -> Controller:
+        present = self._controller()
+        fixed = FixedController(self._config.fixed_depth, self._config.fixed_size)
+        trained = {name: learner.rollouts > 0 for name, learner in self.learners.items()}
+        if all(trained.values()):
+            return present
+        return SplitController(
+            present if trained["depth"] else fixed, present if trained["size"] else fixed
+        )
+
+    def _export(
+        self, tensors: Mapping[PolicyName, Mapping[str, torch.Tensor]], summary: Mapping[str, Any]
+    ) -> ExportedPolicy:
+        return export_policy(self._layout, self._config, tensors, self._card, summary)
+
+    def _decision_cost(self, policy: PolicyName) -> float:
+        if policy not in self._decision_seconds:
+            measured = decision_seconds(self._controller(), self._layout, self._bench.clock)
+            self._decision_seconds = {"depth": measured.depth, "size": measured.size}
+        return self._decision_seconds[policy]
+
+    def _progress(self, policy: PolicyName) -> float:
+        return policy_progress(
+            self._config.schedule, policy, self.position.phase, self._phase_done()
+        )
+
+    def _phase_done(self) -> float:
+        if self.position.phase >= len(self._config.schedule):
+            return 0.0
+        phase = self._config.schedule[self.position.phase]
+        return phase_done(phase, self.position.phase_steps, self.position.phase_seconds)
+
+    def _has_phase(self, name: PolicyName) -> bool:
+        return any(phase.policy == name for phase in self._config.schedule)
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "rollouts": self.position.rollouts,
+            "seed": self._config.seed,
+            "best_step": self.position.best_step,
+            "validation_speedup": self.position.best_speedup,
+            "decision_seconds": self._decision_seconds,
+        }
+
+
+def reward_scale(kind: str, plain_seconds: float) -> float:
+    """What brings a reward kind to order one: rewards are counted in plain decoding steps."""
+    if kind == "emitted":
+        return 1.0
+    return plain_seconds if kind == "throughput" else 1.0 / plain_seconds
+
+
+def rollout_seed(seed: int, rollout: int) -> int:
+    """Seed of one rollout; runs with neighbouring seeds share none."""
+    return int(np.random.SeedSequence([seed, rollout]).generate_state(1)[0] >> 1)
+
+
+__all__ = ["BEST", "LATEST", "NAMES", "Position", "Trainer", "reward_scale", "rollout_seed"]
