@@ -112,6 +112,10 @@ class FakeClock:
     def seconds(self, start: Mark, end: Mark) -> float:
         return float(end - start)
 
+    def set_to(self, seconds: float) -> None:
+        """Show the time at which an interrupted run stopped, so that a resumed one equals it."""
+        self._now = seconds
+
     def note(self, work: str, units: int = 1) -> None:
         self._now += self._fixed.get(work, 0.0) + units * self._unit.get(work, 0.0)
 

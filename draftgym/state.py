@@ -117,9 +117,7 @@ class Confidence:
     node_scores: Float32Array
 
 
-NO_CONFIDENCE = Confidence(
-    np.zeros(0, np.float32), 0.0, 0.0, np.zeros(0, np.float32)
-)
+NO_CONFIDENCE = Confidence(np.zeros(0, np.float32), 0.0, 0.0, np.zeros(0, np.float32))
 """Before anything was drafted."""
 
 

@@ -1,7 +1,7 @@
 """GGUF files into plain Transformers folders: float32 safetensors, config, tokenizer.
 
 Three questions are answered from the file's header before any weight is read: is the
-architecture one that Transformers can rebuild, does the tokenizer fit the embedding, and
+architecture one that the decoder runs, does the tokenizer fit the embedding, and
 does the dequantised model fit into memory. It does not know where the file came from.
 """
 
@@ -98,11 +98,13 @@ def check_gguf(summary: GgufSummary, name: str, available_bytes: int | None) -> 
         SourceError: For an unknown architecture, a tokenizer of another size than the
             embedding, or too little memory.
     """
-    known = _known_architectures()
-    if summary.architecture not in known:
+    # Imported here, so that looking up a converted model does not load torch.
+    from draftgym.decoder.llama import SUPPORTED_ARCHITECTURES
+
+    if summary.architecture not in SUPPORTED_ARCHITECTURES:
         raise SourceError(
-            f"{name} holds architecture {summary.architecture!r}, which Transformers cannot "
-            f"rebuild from GGUF; known: {', '.join(known)}"
+            f"{name} holds architecture {summary.architecture!r}, which the decoder does not "
+            f"know; supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
         )
     padding = summary.embedding_rows - summary.tokenizer_tokens
     if not 0 <= padding <= MAX_PADDING_ROWS:
@@ -145,6 +147,8 @@ def convert_gguf(path: Path, destination: Path, available_bytes: int | None) -> 
     try:
         _write_model(path, destination)
         _write_tokenizer(path, destination, summary)
+    except SourceError:
+        raise
     except (ValueError, KeyError, IndexError, RuntimeError, NotImplementedError) as error:
         raise SourceError(f"Transformers cannot convert {path.name}: {error}") from error
     return summary
@@ -188,12 +192,6 @@ def _write_tokenizer(path: Path, destination: Path, summary: GgufSummary) -> Non
             f"{summary.embedding_rows} embedding rows"
         )
     tokenizer.save_pretrained(destination)
-
-
-def _known_architectures() -> tuple[str, ...]:
-    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
-
-    return tuple(sorted(GGUF_SUPPORTED_ARCHITECTURES))
 
 
 def _gb(size: int) -> str:

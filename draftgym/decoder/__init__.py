@@ -1,0 +1,1 @@
+"""The speculative decoder: models, cache, tree, drafters and the one decoding loop."""

@@ -1,0 +1,101 @@
+"""Look-ups in the sequence itself: the continuation of the last place with the same suffix.
+
+Follows prompt look-up decoding (Saxena 2023) and Transformers' `PromptLookupCandidateGenerator`
+in what is proposed. The score is the log of a survival estimate: look-ups are replayed on the
+committed text as it grows, so a match length that kept predicting the next token here is
+trusted here. Nothing depends on which drafts were made or verified.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from draftgym.decoder.drafters.base import Committed
+from draftgym.decoder.tree import DraftTree
+
+PRIOR_WEIGHT = 4.0
+"""Trials that the prior survival counts for."""
+
+HALF_DISTANCE_TOKENS = 512
+"""Distance at which the prior survival of a match is halved."""
+
+
+class NgramDrafter:
+    """Free proposals only: no passes, one chain.
+
+    Args:
+        cap: Most tokens proposed.
+        max_match: Longest suffix looked up; shorter ones are tried when it is not found.
+    """
+
+    name = "ngram"
+    max_depth = 0
+    feature_layers: tuple[int, ...] = ()
+    context_limit = 1 << 30
+
+    def __init__(self, cap: int = 10, max_match: int = 4) -> None:
+        self.max_nodes = cap
+        self._max_match = max_match
+        self._follow_up: dict[tuple[int, ...], int] = {}
+        self._hits: dict[int, int] = defaultdict(int)
+        self._trials: dict[int, int] = defaultdict(int)
+        self._indexed = 0
+
+    def start(self, committed: Committed) -> None:
+        self._committed = committed
+        self._follow_up.clear()
+        self._hits.clear()
+        self._trials.clear()
+        self._indexed = 0
+
+    @property
+    def uningested(self) -> int:
+        return len(self._committed.ids) - self._indexed
+
+    def _look_up(self, end: int) -> tuple[int, int] | None:
+        """Longest suffix of `ids[:end]` seen before: its length and where it went on."""
+        ids = self._committed.ids
+        for length in range(min(self._max_match, end), 0, -1):
+            position = self._follow_up.get(tuple(ids[end - length : end]))
+            if position is not None:
+                return length, position
+        return None
+
+    def _ingest(self) -> None:
+        ids = self._committed.ids
+        for end in range(self._indexed, len(ids)):
+            found = self._look_up(end)
+            if found is not None:
+                self._trials[found[0]] += 1
+                self._hits[found[0]] += ids[found[1]] == ids[end]
+            # Suffixes ending before `end` go on at `end`; the newest place wins.
+            for length in range(1, min(self._max_match, end) + 1):
+                self._follow_up[tuple(ids[end - length : end])] = end
+        self._indexed = len(ids)
+
+    def _survival(self, match: int, distance: int) -> float:
+        """Smoothed probability that a look-up with this match length and distance is right."""
+        prior = match / (match + 1.0) * math.exp2(-distance / HALF_DISTANCE_TOKENS)
+        hits, trials = self._hits[match], self._trials[match]
+        return (hits + PRIOR_WEIGHT * prior) / (trials + PRIOR_WEIGHT)
+
+    def propose(self, tree: DraftTree, max_depth: int) -> None:
+        self._ingest()
+        ids = self._committed.ids
+        found = self._look_up(len(ids))
+        count = min(max_depth, self.max_nodes)
+        if found is None or count <= 0:
+            return
+        match, position = found
+        chain = ids[position : position + count]
+        distance = len(ids) - position
+        scores, total = [], 0.0
+        for step in range(len(chain)):  # each agreeing token lengthens the match
+            length = min(match + step, self._max_match)
+            total += math.log(min(self._survival(length, distance), 1.0 - 1e-6))
+            scores.append(total)
+        tree.add_chain(chain, scores)
+
+    def expand(self, tree: DraftTree) -> None:
+        raise RuntimeError("the ngram drafter makes no draft passes: depth is always 0")

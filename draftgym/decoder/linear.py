@@ -1,0 +1,59 @@
+"""Linear layers for decoding: a handful of rows against weights that never change.
+
+On a CPU in float32 the weights are packed once for oneDNN. Decoding multiplies 1 to 33 rows,
+where an unpacked product costs about twice as much at two rows as at one; packed, the cost
+stays near the time to stream the weights (docs/log.md has the measurement).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def can_pack(weight: Tensor) -> bool:
+    """Whether oneDNN packing applies to this weight on this build of torch."""
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+class DecodeLinear(nn.Module):
+    """`y = x W^T + b`, inference only.
+
+    Args:
+        weight: Shape [out, in].
+        bias: Shape [out], or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight_bytes = weight.numel() * weight.element_size()
+        self._packed = can_pack(weight)
+        data = weight.detach().contiguous()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(data) if self._packed else data
+        self._bias = None if bias is None else bias.detach().contiguous()
+
+    def forward(self, x: Tensor) -> Tensor:  # [..., in] -> [..., out]
+        if self._packed:
+            packed: Tensor = torch.ops.mkldnn._linear_pointwise(
+                x, self._weight, self._bias, "none", [], ""
+            )
+            return packed
+        return F.linear(x, self._weight, self._bias)
+
+
+def pack_linears(module: nn.Module) -> int:
+    """Replace every `nn.Linear` below `module` for decoding; returns how many were replaced."""
+    replaced = 0
+    for name, child in list(module.named_children()):
+        if isinstance(child, nn.Linear):
+            setattr(module, name, DecodeLinear(child.weight, child.bias))
+            replaced += 1
+        else:
+            replaced += pack_linears(child)
+    return replaced

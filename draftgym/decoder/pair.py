@@ -1,0 +1,221 @@
+"""A target and its drafters, checked once at load."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftgym.decoder.config import PairConfig
+from draftgym.decoder.drafters.base import Drafter
+from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
+from draftgym.decoder.drafters.eagle3_head import Eagle3Head, load_head
+from draftgym.decoder.drafters.ngram import NgramDrafter
+from draftgym.decoder.generation import GenerationSettings, resolve_generation
+from draftgym.decoder.llama import LlamaTarget, check_supported
+from draftgym.decoder.sources import resolve_model
+from draftgym.decoder.target import TargetModel
+from draftgym.decoder.tokenizers import check_same_tokenizer
+from draftgym.errors import ConfigurationError
+
+
+@dataclass(slots=True)
+class ModelPair:
+    """Everything a session needs, made by `load_pair`.
+
+    Attributes:
+        config: What was asked for.
+        target: The model whose law is kept.
+        tokenizer: The target's Transformers tokenizer (None for test models).
+        generation: Settings used by every arm.
+        embedding: The target's embedding, shape [vocab, hidden].
+        folder: The target's local Transformers folder, for comparisons; None for test models.
+        head: The EAGLE-3 head, loaded when first needed.
+    """
+
+    config: PairConfig
+    target: TargetModel
+    tokenizer: Any
+    generation: GenerationSettings
+    embedding: Tensor
+    folder: Path | None = None
+    head: Eagle3Head | None = None
+    head_sha256: str = ""
+    _target_sha256: str = field(default="", repr=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the target runs."""
+        return self.target.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The target's element type."""
+        return self.target.dtype
+
+    def new_drafter(self, kind: str | None = None) -> Drafter | None:
+        """A drafter with state of its own.
+
+        Args:
+            kind: Name in the registry; the configured one when None.
+
+        Returns:
+            The drafter, or None for `none`.
+
+        Raises:
+            ConfigurationError: Unknown kind, or a head that does not fit the target.
+        """
+        name = kind or self.config.drafter.kind
+        if name not in DRAFTERS:
+            raise ConfigurationError(f"drafter.kind {name!r}: accepted: {', '.join(DRAFTERS)}")
+        return DRAFTERS[name](self)
+
+    def encode_prompt(self, turns: Sequence[str]) -> list[int]:
+        """Token ids of a request, with the chat template where the tokenizer has one.
+
+        Args:
+            turns: User turns; the first is asked (later ones need the answers in between).
+
+        Raises:
+            ConfigurationError: No turn, or only white space.
+        """
+        if not turns or not turns[0].strip():
+            raise ConfigurationError("the prompt is empty")
+        if getattr(self.tokenizer, "chat_template", None):
+            ids = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": turns[0]}],
+                add_generation_prompt=True,
+                return_dict=False,
+            )
+        else:
+            ids = self.tokenizer(turns[0])["input_ids"]
+        return [int(token) for token in ids]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def fingerprint(self) -> dict[str, str]:
+        """Identifies what was decoded; an exported policy belongs to one fingerprint."""
+        if not self._target_sha256:
+            rows = self.embedding[:: max(1, self.embedding.shape[0] // 64)].float().cpu()
+            self._target_sha256 = hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]
+        return {
+            "target_embedding_sha256": self._target_sha256,
+            "target_vocab_size": str(self.target.vocab_size),
+            "drafter_kind": self.config.drafter.kind,
+            "drafter_sha256": self.head_sha256,
+            "beam_width": str(self.config.drafter.beam_width),
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
+
+
+def bundled_head() -> Path:
+    """Folder of the EAGLE-3 head that ships with the project."""
+    return Path(str(files("draftgym"))) / "pretrained" / "smollm2-135m-eagle3"
+
+
+def _eagle3(pair: ModelPair) -> Drafter:
+    settings = pair.config.drafter
+    if pair.head is None:
+        folder = Path(settings.source).expanduser() if settings.source else bundled_head()
+        pair.head = load_head(folder, pair.device, pair.dtype)
+        weights = (folder / "model.safetensors").read_bytes()
+        pair.head_sha256 = hashlib.sha256(weights).hexdigest()[:16]
+        if (folder / "tokenizer.json").exists():
+            from transformers import AutoTokenizer
+
+            check_same_tokenizer(pair.tokenizer, AutoTokenizer.from_pretrained(folder))
+    layers = pair.target.layer_count
+    if max(pair.head.config.feature_layers) >= layers:
+        raise ConfigurationError(
+            f"drafter: feature_layers {pair.head.config.feature_layers} need more layers than "
+            f"the target's {layers}"
+        )
+    try:
+        return Eagle3Drafter(
+            pair.head,
+            pair.embedding,
+            beam_width=settings.beam_width,
+            max_depth=settings.max_depth,
+            context_limit=pair.generation.context_limit_tokens,
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"drafter: {error}") from error
+
+
+def _ngram(pair: ModelPair) -> Drafter:
+    settings = pair.config.drafter
+    return NgramDrafter(settings.ngram_cap_tokens, settings.ngram_max_match_tokens)
+
+
+DRAFTERS: dict[str, Callable[[ModelPair], Drafter | None]] = {
+    "eagle3": _eagle3,
+    "ngram": _ngram,
+    "none": lambda pair: None,
+}
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one; asking for CUDA without one is an error."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigurationError(f"device {name!r}: this torch sees no CUDA device")
+    return torch.device(name)
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 on CUDA and on CPUs that multiply it natively, else float32."""
+    if name != "auto":
+        return {
+            "float32": torch.float32,
+            "bfloat16": torch.bfloat16,
+            "float16": torch.float16,
+        }[name]
+    if device.type == "cuda":
+        return torch.bfloat16
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    native = any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+    return torch.bfloat16 if native else torch.float32
+
+
+def load_pair(config: PairConfig | None = None) -> ModelPair:
+    """Fetch, load and check a target and its drafter.
+
+    Args:
+        config: What to load; the default pair when None.
+
+    Raises:
+        SourceError: The model could not be found or fetched.
+        ConfigurationError: Target and drafter do not fit, or the tokenizer does not fit.
+        UnsupportedModelError: The target cannot be decoded exactly.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    config = config or PairConfig()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device)
+    folder = resolve_model(config.target)
+    check_supported(AutoConfig.from_pretrained(folder))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    model = model.to(device).eval()
+    target = LlamaTarget(model, config.context_limit_tokens)
+    if len(tokenizer) > target.vocab_size:
+        raise ConfigurationError(
+            f"{config.target}: the tokenizer has {len(tokenizer)} ids, the model's output "
+            f"{target.vocab_size} rows"
+        )
+    generation = resolve_generation(model.generation_config, target, config)
+    pair = ModelPair(config, target, tokenizer, generation, target.embedding, folder)
+    pair.new_drafter()  # refuse a drafter that does not fit now, not in the first round
+    return pair
