@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from draftgym.runtime.network import Network
 from draftgym.runtime.policy import ExportedPolicy
-from draftgym.state import RoundRecord, RoundState
+from draftgym.state import MeasuredCosts, RoundRecord, RoundState
 
 
 class ExportedController:
@@ -27,6 +27,15 @@ class ExportedController:
         self._size = None if policy.size is None else Network(policy.size)
         self._fixed_depth = policy.fallback.get("depth", 0)
         self._fixed_size = policy.fallback.get("size", 0)
+
+    @property
+    def costs(self) -> MeasuredCosts:
+        """Cost ratios seen in training, for a session that has not measured this machine."""
+        known = self.policy.training.get("costs", {})
+        return MeasuredCosts(
+            draft_pass_over_plain=float(known.get("draft_pass_over_plain", 0.0)),
+            verify_slope_over_plain=float(known.get("verify_slope_over_plain", 0.0)),
+        )
 
     def reset(self) -> None:
         """Nothing to forget: the session keeps the history."""
