@@ -214,6 +214,9 @@ class TrainConfig(BaseModel):
     )
     fixed_depth: int = Field(3, ge=0, le=32, description="Depth where a phase fixes it.")
     fixed_size: int = Field(4, ge=0, le=1024, description="Size where a phase fixes it.")
+    calibration_rounds: int = Field(
+        10, ge=2, le=1000, description="Rounds per setting when costs are measured."
+    )
     validation: ValidationConfig = Field(
         default_factory=ValidationConfig, description="Choice of the best checkpoint."
     )

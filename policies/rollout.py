@@ -1,9 +1,10 @@
 """Collects decisions from a live environment into a buffer whose credit horizon is one round.
 
-An environment ends a round on the step whose `info` has a `record` (a `RoundRecord`) under
-`"round"`. Returns end there and do not bootstrap: under the `rate` reward a round's sum is what
-it changes in the objective, and what follows belongs to later decisions (see the design's "Time
-and objective"). The networks' forward pass happens outside every timed region.
+An environment ends a round on the step whose `info` has a `RoundRecord` under `"round"`, and
+lists under `"forced_rounds"` those that followed without a decision. Returns end there and do
+not bootstrap: under the `rate` reward a round's sum is what it changes in the objective, and
+what follows belongs to later decisions (see the design's "Time and objective"). The networks'
+forward pass happens outside every timed region.
 """
 
 from __future__ import annotations
@@ -229,6 +230,7 @@ class Collector:
         statistics.reward += float(reward)
         record = finished_round(info)
         if record is not None:
-            statistics.add(record)
+            for finished in (record, *info.get("forced_rounds", ())):
+                statistics.add(finished)
         statistics.episodes += bool(terminated or truncated)
         return observation, float(reward), record is not None, bool(terminated or truncated)

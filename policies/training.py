@@ -8,7 +8,7 @@ rollout; what a killed process did after it is done again on resume.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from draftgym.console import Bar, progress, say
 from draftgym.decoder.controllers import FixedController, RandomController, SplitController
 from draftgym.features import FeatureLayout
-from draftgym.runtime import ExportedController, ExportedPolicy, decision_seconds
+from draftgym.runtime import DecisionSeconds, ExportedController, ExportedPolicy, decision_seconds
 from draftgym.state import Controller
 from policies.checkpoint import (
     Checkpoint,
@@ -100,7 +100,7 @@ class Trainer:
         scale = reward_scale(config.reward.kind, plain_seconds)
         self.learners = {name: Learner(name, config, layout, scale) for name in NAMES}
         self.position = Position()
-        self._decision_seconds: dict[str, float] = {}
+        self._decision_seconds: DecisionSeconds | None = None
         self._best: dict[str, torch.Tensor] = {}
 
     @property
@@ -119,7 +119,7 @@ class Trainer:
         for name, learner in self.learners.items():
             learner.load(checkpoint.part(name), state["learners"][name])
         self.position = Position(**state["position"])
-        self._decision_seconds = dict(state["decision_seconds"])
+        self._decision_seconds = DecisionSeconds(**state["decision_seconds"])
         self._best = checkpoint.part("best")
         restore_random_states(checkpoint.part("random"), state["random"])
         self._bench.load_state(state["bench"])
@@ -151,7 +151,7 @@ class Trainer:
             else present[name]
             for name in NAMES
         }
-        return self._export(tensors, self._summary())
+        return self._export(tensors, self.summary())
 
     def _phase(self, phase: PhaseConfig, bar: Bar) -> None:
         learner = self.learners[phase.policy]
@@ -169,7 +169,7 @@ class Trainer:
         position, clock = self.position, self._bench.clock
         seed = rollout_seed(self._config.seed, position.rollouts)
         environment = self._bench.environment(
-            phase.policy, self._other(phase, seed), self._decision_cost(phase.policy)
+            phase.policy, self._other(phase, seed), self._decision_cost()
         )
         start = clock.boundary()
         steps_before = position.phase_steps
@@ -266,9 +266,9 @@ class Trainer:
         parts |= {"random": random_tensors, "best": self._best}
         tensors = {f"{part}.{k}": v for part, named in parts.items() for k, v in named.items()}
         state = {
-            "position": {f: getattr(self.position, f) for f in Position.__dataclass_fields__},
+            "position": asdict(self.position),
             "learners": {name: learner.state() for name, learner in self.learners.items()},
-            "decision_seconds": self._decision_seconds,
+            "decision_seconds": asdict(self._decision_cost()),
             "random": random_plain,
             "bench": dict(self._bench.state()),
         }
@@ -306,11 +306,13 @@ class Trainer:
     ) -> ExportedPolicy:
         return export_policy(self._layout, self._config, tensors, self._card, summary)
 
-    def _decision_cost(self, policy: PolicyName) -> float:
-        if policy not in self._decision_seconds:
-            measured = decision_seconds(self._controller(), self._layout, self._bench.clock)
-            self._decision_seconds = {"depth": measured.depth, "size": measured.size}
-        return self._decision_seconds[policy]
+    def _decision_cost(self) -> DecisionSeconds:
+        """Measured once per run: the cost hangs on the networks' shapes, not on their weights."""
+        if self._decision_seconds is None:
+            self._decision_seconds = decision_seconds(
+                self._controller(), self._layout, self._bench.clock
+            )
+        return self._decision_seconds
 
     def _progress(self, policy: PolicyName) -> float:
         return policy_progress(
@@ -326,14 +328,15 @@ class Trainer:
     def _has_phase(self, name: PolicyName) -> bool:
         return any(phase.policy == name for phase in self._config.schedule)
 
-    def _summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
+        """What the exported policy says about its training; no dates."""
         return {
             "steps": self.steps,
             "rollouts": self.position.rollouts,
             "seed": self._config.seed,
             "best_step": self.position.best_step,
             "validation_speedup": self.position.best_speedup,
-            "decision_seconds": self._decision_seconds,
+            "decision_seconds": asdict(self._decision_cost()),
         }
 
 

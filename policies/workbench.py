@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from draftgym.clock import Clock
+from draftgym.runtime import DecisionSeconds
 from draftgym.state import Controller, RoundRecord
 from policies.config import PolicyName
 from policies.rollout import Environment
@@ -19,15 +20,15 @@ class Workbench(Protocol):
         """The run's only source of time."""
 
     def environment(
-        self, policy: PolicyName, other: Controller, decision_seconds: float
+        self, policy: PolicyName, other: Controller, decision_seconds: DecisionSeconds
     ) -> Environment:
         """The environment in which `policy` decides and `other` takes the other decision.
 
         Args:
             policy: Who learns.
             other: Takes the other decision.
-            decision_seconds: Measured cost of one decision of the exported policy, charged for
-                each decision of the learner.
+            decision_seconds: Measured cost of the exported policy's decisions, charged for each
+                decision of the learner, and of `other` unless that one is free.
         """
 
     def decode(

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from draftgym.configuration import validate as validate_config
 from draftgym.errors import ConfigurationError
 from draftgym.features import FeatureLayout
+from draftgym.runtime.network import Network
 from draftgym.state import RoundRecord
 from policies.checkpoint import (
     Checkpoint,
@@ -28,6 +29,8 @@ from policies.checkpoint import (
     save_checkpoint,
 )
 from policies.config import NormaliserConfig, PhaseConfig, PPOConfig, TrainConfig, WandbConfig
+from policies.export import PolicyCard, export_head, export_policy
+from policies.learner import Learner
 from policies.logging import MetricsLog, NullTracker, WandbTracker, open_tracker, wandb_mode
 from policies.normaliser import RunningNormaliser
 from policies.ppo import build_ppo, update
@@ -390,3 +393,36 @@ def test_wandb_failure_ends_wandb_not_training(
 
 def test_default_layout_matches_the_features() -> None:
     assert TrainConfig().layout.features() == FeatureLayout()
+
+
+@pytest.mark.parametrize(("features", "actions"), [(46, 2), (57, 11)])
+def test_exported_head_decides_as_sb3_predicts(features: int, actions: int) -> None:
+    model = build_ppo(PPOConfig(), features, actions, seed=4, device="cpu")
+    with torch.no_grad():
+        # PPO starts with a nearly flat action layer; a sharp one uses every action.
+        model.policy.action_net.weight.mul_(300)
+    random = np.random.default_rng(1)
+    observations = random.uniform(-1, 1, (1000, features)).astype(np.float32)
+    normaliser = RunningNormaliser(features, NormaliserConfig())
+    normaliser.update(observations[:100] * random.uniform(0.1, 2, features).astype(np.float32))
+    head = export_head(ppo_tensors(model), normaliser.frozen)
+    expected, _ = model.predict(
+        np.stack([normaliser(row) for row in observations]), deterministic=True
+    )
+    network = Network(head)
+    assert [network.act(row) for row in observations] == expected.tolist()
+    assert len(set(expected.tolist())) == actions
+
+
+def test_untrained_decision_is_exported_as_its_fixed_value() -> None:
+    config = TrainConfig(
+        schedule=(PhaseConfig(policy="size", other="fixed", steps=64),), fixed_depth=2
+    )
+    layout = config.layout.features()
+    learner = Learner("size", config, layout, 1.0)
+    policy = export_policy(
+        layout, config, {"size": learner.tensors()}, PolicyCard({}, {}, {}), {"steps": 0}
+    )
+    assert policy.depth is None
+    assert policy.fallback == {"depth": 2}
+    assert policy.training == {"steps": 0, "costs": {}}
