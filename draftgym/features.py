@@ -212,7 +212,8 @@ class FeatureLayout:
         shown = seen or 1
         frontier = confidence.frontier_scores.tolist()
         best = math.exp(min(frontier[0], 0.0)) if frontier else 0.0
-        known = 1.0 if frontier else 0.0
+        # Free proposals have scores, but no law behind them: entropy and margin are unknown.
+        known = 1.0 if frontier and state.depth else 0.0
         slots = frontier[: self.beam_width]
         # An absent slot reads as the least likely path.
         slots += (-math.inf,) * (self.beam_width - len(slots))

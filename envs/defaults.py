@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,12 +20,14 @@ _DEFAULT_SIZE = 8
 
 
 def compose(
-    session: Session | None, prompts: Sequence[Sequence[int]] | None, layout: FeatureLayout
+    session: Session | Callable[[], Session] | None,
+    prompts: Sequence[Sequence[int]] | None,
+    layout: FeatureLayout,
 ) -> tuple[Session, Sequence[Sequence[int]]]:
     """The given session and prompts, or the default pair and the bundled policy prompts.
 
     Args:
-        session: From the caller, or None.
+        session: From the caller: a session, something that makes one, or None.
         prompts: Token ids of each prompt, from the caller, or None.
         layout: Sizes the default session.
 
@@ -39,11 +41,16 @@ def compose(
             f"{missing}: missing; session and prompts are given together or not at all"
         )
     if session is not None and prompts is not None:
+        made = session() if callable(session) else session
         for name in ("max_depth", "max_size"):
-            allowed, shown = getattr(session, name), getattr(layout, name)
+            allowed, shown = getattr(made, name), getattr(layout, name)
             if allowed > shown:
                 raise ValueError(f"layout.{name}: {shown}, but the session allows {allowed}")
-        return session, prompts
+        return made, prompts
+    return _default_pair(layout)
+
+
+def _default_pair(layout: FeatureLayout) -> tuple[Session, Sequence[Sequence[int]]]:
     pair = load_pair(
         PairConfig(
             drafter=DrafterConfig(
@@ -53,7 +60,7 @@ def compose(
             )
         )
     )
-    made = DecoderSession(
+    session = DecoderSession(
         pair,
         pair.new_drafter(),
         clock=WallClock(pair.device),
@@ -62,7 +69,7 @@ def compose(
         history=layout.history,
     )
     texts = load_prompts([PromptSource()], "policy")
-    return made, [pair.encode_prompt(prompt.turns) for prompt in texts]
+    return session, [pair.encode_prompt(prompt.turns) for prompt in texts]
 
 
 def default_size_controller() -> Controller:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gymnasium import spaces
 
@@ -79,7 +79,8 @@ class VerifySizeEnv(SessionEnv):
     - v0: first version.
 
     Args:
-        session: Decodes and measures; None builds the default pair.
+        session: Decodes and measures; None builds the default pair. A function that makes the
+            session lets Gymnasium copy the specification without copying a model.
         prompts: Token ids of each prompt; needed with a session.
         max_new_tokens: Budget of a request, its first token included.
         layout: Observations and the size grid.
@@ -97,7 +98,7 @@ class VerifySizeEnv(SessionEnv):
 
     def __init__(
         self,
-        session: Session | None = None,
+        session: Session | Callable[[], Session] | None = None,
         prompts: Sequence[Sequence[int]] | None = None,
         *,
         max_new_tokens: int = 128,

@@ -153,10 +153,10 @@ def test_partial_sums_do_not_remember_a_larger_tree() -> None:
     assert seen["expected_accepted_32"] == pytest.approx(math.exp(-0.1) / 8)
 
 
-def test_free_proposals_without_a_frontier_are_masked() -> None:
-    seen = named(LAYOUT, state(confidence([], [-0.5, -1.0])))
+def test_free_proposals_have_scores_but_no_law() -> None:
+    seen = named(LAYOUT, state(confidence([-0.5], [-0.5, -1.0]), depth=0))
     assert seen["has_confidence"] == 0.0
-    assert seen["best_path_probability"] == 0.0
+    assert seen["best_path_probability"] == pytest.approx(math.exp(-0.5))
     assert seen["expected_accepted_2"] > 0.0
 
 
