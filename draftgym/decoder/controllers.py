@@ -62,6 +62,10 @@ class RandomController:
     def reset(self) -> None:
         """Keeps its stream: prompts see different draws."""
 
+    def reseed(self, seed: int) -> None:
+        """Restart the stream (a seeded reset of an environment does)."""
+        self._random.seed(seed)
+
     def draft_again(self, state: RoundState) -> bool:
         if state.depth == 0:
             self._depth = self._random.randint(0, self._max_depth)
