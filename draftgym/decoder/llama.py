@@ -17,11 +17,12 @@ from torch.nn import functional as F
 
 from draftgym.decoder.cache import KVCache
 from draftgym.decoder.linear import DecodeLinear
+from draftgym.errors import DraftGymError
 
 SUPPORTED_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 
 
-class UnsupportedModelError(ValueError):
+class UnsupportedModelError(DraftGymError, ValueError):
     """The model cannot be decoded exactly by this project; the message says why."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from draftgym.errors import ConfigurationError
 from draftgym.prompts.prompt import SPLITS, Prompt, Split
 from draftgym.prompts.rows import BUNDLED, DATASETS_PREFIX, parse_datasets_source, read_rows
 from draftgym.prompts.splits import (
@@ -74,7 +75,7 @@ def load_prompts(
         At least one prompt.
 
     Raises:
-        ValueError: If a source or row is bad, an id occurs in two sources, splits overlap, a
+        ConfigurationError: If a source or row is bad, an id occurs in two sources, splits overlap, a
             filter matches nothing, the split is unknown or empty, or the limit is below 1.
 
     Examples:
@@ -82,18 +83,18 @@ def load_prompts(
         ['test', 'test']
     """
     if split not in SPLITS:
-        raise ValueError(f"split: unknown {split!r}; accepted: {', '.join(SPLITS)}")
+        raise ConfigurationError(f"split: unknown {split!r}; accepted: {', '.join(SPLITS)}")
     if limit is not None and limit < 1:
-        raise ValueError(f"limit: must be at least 1 or None, got {limit}")
+        raise ConfigurationError(f"limit: must be at least 1 or None, got {limit}")
     if not sources:
-        raise ValueError("sources: at least one is needed")
+        raise ConfigurationError("sources: at least one is needed")
 
     prompts: list[Prompt] = []
     origins: dict[str, str] = {}
     for source in sources:
         for prompt in _load_source(source):
             if prompt.id in origins:
-                raise ValueError(
+                raise ConfigurationError(
                     f"{source.source}: id {prompt.id!r} also occurs in {origins[prompt.id]}; "
                     "ids must be unique over all sources"
                 )
@@ -104,7 +105,9 @@ def load_prompts(
     chosen = [prompt for prompt in prompts if prompt.split == split]
     if not chosen:
         names = ", ".join(source.source for source in sources)
-        raise ValueError(f"split: no prompt of {names} falls in {split!r}; check their weights")
+        raise ConfigurationError(
+            f"split: no prompt of {names} falls in {split!r}; check their weights"
+        )
     return _balanced_order(chosen, seed)[:limit]
 
 
@@ -114,7 +117,7 @@ def _load_source(source: PromptSource) -> list[Prompt]:
     languages = _accepted(source, "languages", {row.language for row in rows})
     kept = [row for row in rows if row.domain in domains and row.language in languages]
     if not kept:
-        raise ValueError(f"{source.source}: no prompt matches both domains and languages")
+        raise ConfigurationError(f"{source.source}: no prompt matches both domains and languages")
     return [
         Prompt(
             id=row.id,
@@ -134,7 +137,7 @@ def _accepted(source: PromptSource, field: str, present: set[str]) -> set[str]:
         return present
     for value in wanted:
         if value not in present:
-            raise ValueError(
+            raise ConfigurationError(
                 f"{source.source}: {field}: no prompt has {value!r}; "
                 f"accepted: {', '.join(sorted(present))}"
             )
