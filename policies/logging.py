@@ -123,7 +123,7 @@ class WandbTracker:
         self._guard("log the policy", send)
 
     def close(self) -> None:
-        self._guard("finish", lambda run: run.finish(quiet=True))
+        self._guard("finish", lambda run: run.finish())
         self._run = None
 
     def _guard(self, what: str, act: Any) -> None:
@@ -189,7 +189,8 @@ def open_tracker(
             dir=str(folder),
             mode="online" if mode == "online" else "offline",
             config=dict(settings),
-            settings=wandb.Settings(silent=True, init_timeout=60),
+            # Console capture would replace standard output, whose last line is the result.
+            settings=wandb.Settings(silent=True, console="off", init_timeout=60),
         )
         started.define_metric("step")
         started.define_metric("*", step_metric="step")

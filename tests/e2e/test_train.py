@@ -119,8 +119,8 @@ def test_loaded_policy_decides_as_the_checkpoint(
     best = load_checkpoint(folder / "checkpoints" / "best.safetensors").part(name)
     restore_ppo(model, {k: v for k, v in best.items() if k.startswith("network.")}, 0)
     network = Network(head)
-    observations = np.random.default_rng(3).uniform(low, high, (1000, len(low)))
-    observations = observations.astype(np.float32)
+    spread = np.random.default_rng(3).uniform(low, high, (1000, len(low)))
+    observations = spread.astype(np.float32)
     expected, _ = model.predict(head.normaliser(observations), deterministic=True)
     assert [network.act(row) for row in observations] == expected.tolist()
 

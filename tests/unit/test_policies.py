@@ -371,6 +371,25 @@ def test_wandb_mode_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(open_tracker(WandbConfig(), "disabled", Path(), "r", {}), NullTracker)
 
 
+@pytest.mark.usefixtures("no_wandb_login")
+def test_wandb_offline_takes_rows_and_the_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = WandbConfig(mode="auto")
+    tracker = open_tracker(config, wandb_mode(config), tmp_path, "test", {"seed": 0})
+    assert isinstance(tracker, WandbTracker)
+    log = MetricsLog(tmp_path / "metrics.jsonl", tracker)
+    log.log("rollout", 1000, {"reward": 1.0, "depths": {"0": 3, "2": 1}})
+    log.log("validation", 800, {"speedup": None})
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "policy.json").write_text("{}")
+    log.policy(tmp_path / "policy", {"steps": 1})
+    log.close()
+    assert "W&B could not" not in capsys.readouterr().err
+    assert list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_wandb_failure_ends_wandb_not_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -400,7 +419,7 @@ def test_exported_head_decides_as_sb3_predicts(features: int, actions: int) -> N
     model = build_ppo(PPOConfig(), features, actions, seed=4, device="cpu")
     with torch.no_grad():
         # PPO starts with a nearly flat action layer; a sharp one uses every action.
-        model.policy.action_net.weight.mul_(300)
+        model.policy.get_parameter("action_net.weight").mul_(300)
     random = np.random.default_rng(1)
     observations = random.uniform(-1, 1, (1000, features)).astype(np.float32)
     normaliser = RunningNormaliser(features, NormaliserConfig())
