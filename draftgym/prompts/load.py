@@ -75,8 +75,9 @@ def load_prompts(
         At least one prompt.
 
     Raises:
-        ConfigurationError: If a source or row is bad, an id occurs in two sources, splits overlap, a
-            filter matches nothing, the split is unknown or empty, or the limit is below 1.
+        ConfigurationError: If a source or row is bad, an id occurs in two sources, splits
+            overlap, a filter matches nothing, the split is unknown or empty, or the limit is
+            below 1.
 
     Examples:
         >>> [p.split for p in load_prompts([PromptSource()], "test", limit=2)]
