@@ -1,0 +1,344 @@
+"""The EAGLE-3 draft head: one decoder layer over [embedding, fused target features].
+
+Follows "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
+Test" (arXiv 2503.01840) and its published weight names. Training and inference share this
+module; they differ in attention only, so attention is passed in. The module does not know about
+caches, trees or losses.
+
+Input at index i is (embedding of token i + 1, feature of token i); the output predicts token
+i + 2, and its hidden state stands in for the target's feature of token i + 1 at the next step.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+ARCHITECTURE = "draftgym.eagle3/1"
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Maps rotated q ``[..., heads, dim]``, k and v ``[..., kv_heads, dim]`` to the shape of q."""
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu": F.gelu}
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Config:
+    """Shape of a head.
+
+    Attributes:
+        hidden_size: Width ``H``, the same as the target's.
+        intermediate_size: Width of the feed-forward part.
+        num_attention_heads: Query heads.
+        num_key_value_heads: Key and value heads; divides the query heads.
+        head_dim: Size of one head; even.
+        rope_theta: Base of the rotary position embedding.
+        rms_norm_eps: Added to mean squares before the root.
+        target_vocab_size: Rows of the target's embedding.
+        draft_vocab_size: Tokens the head can propose.
+        feature_layers: Target layers whose entering hidden states are fused, lowest first.
+        hidden_act: Activation of the feed-forward part, ``silu`` or ``gelu``.
+        max_position_embeddings: Positions in the rotary table.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rope_theta: float
+    rms_norm_eps: float
+    target_vocab_size: int
+    draft_vocab_size: int
+    feature_layers: tuple[int, ...]
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 8192
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, (int, float)) and value <= 0:
+                raise ValueError(f"{field.name}: must be positive, got {value}")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads: {self.num_key_value_heads} does not divide "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim: must be even, got {self.head_dim}")
+        if self.draft_vocab_size > self.target_vocab_size:
+            raise ValueError(
+                f"draft_vocab_size: {self.draft_vocab_size} exceeds "
+                f"target_vocab_size {self.target_vocab_size}"
+            )
+        if self.hidden_act not in _ACTIVATIONS:
+            accepted = ", ".join(_ACTIVATIONS)
+            raise ValueError(f"hidden_act: unknown {self.hidden_act!r}; accepted: {accepted}")
+        if not self.feature_layers or list(self.feature_layers) != sorted(set(self.feature_layers)):
+            raise ValueError(f"feature_layers: must increase strictly, got {self.feature_layers}")
+
+
+class _Norm(nn.Module):
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, values: Tensor) -> Tensor:
+        return F.rms_norm(values, self.weight.shape, self.weight, self.eps)
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        heads, kv_heads, dim = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        )
+        self.q_proj = nn.Linear(2 * config.hidden_size, heads * dim, bias=False)
+        self.k_proj = nn.Linear(2 * config.hidden_size, kv_heads * dim, bias=False)
+        self.v_proj = nn.Linear(2 * config.hidden_size, kv_heads * dim, bias=False)
+        self.o_proj = nn.Linear(heads * dim, config.hidden_size, bias=False)
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self._activation = _ACTIVATIONS[config.hidden_act]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        gated = self._activation(self.gate_proj(hidden)) * self.up_proj(hidden)
+        projected: Tensor = self.down_proj(gated)
+        return projected
+
+
+class _DecoderLayer(nn.Module):
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        eps = config.rms_norm_eps
+        self.hidden_norm = _Norm(config.hidden_size, eps)
+        self.input_layernorm = _Norm(config.hidden_size, eps)
+        self.self_attn = _Attention(config)
+        self.post_attention_layernorm = _Norm(config.hidden_size, eps)
+        self.mlp = _FeedForward(config)
+
+
+class Eagle3Head(nn.Module):
+    """An EAGLE-3 head; parameters carry the published names.
+
+    Args:
+        config: Its shape.
+
+    Attributes:
+        d2t: Offsets ``[draft_vocab]``, int64: target id = draft id + ``d2t[draft id]``.
+        t2d: Bool ``[target_vocab]``: whether the head can propose a target id.
+    """
+
+    d2t: Tensor
+    t2d: Tensor
+    rope_cos: Tensor
+    rope_sin: Tensor
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self.config = config
+        width = config.hidden_size
+        self.fc = nn.Linear(len(config.feature_layers) * width, width, bias=False)
+        self.midlayer = _DecoderLayer(config)
+        self.norm = _Norm(width, config.rms_norm_eps)
+        self.lm_head = nn.Linear(width, config.draft_vocab_size, bias=False)
+        self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
+        t2d = torch.arange(config.target_vocab_size) < config.draft_vocab_size
+        self.register_buffer("t2d", t2d)
+        cos, sin = _rope_table(config)
+        self.register_buffer("rope_cos", cos, persistent=False)
+        self.register_buffer("rope_sin", sin, persistent=False)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """Project the target's concatenated hidden states ``[..., L * H]`` to ``[..., H]``."""
+        fused: Tensor = self.fc(features)
+        return fused
+
+    def decode(
+        self, embeddings: Tensor, hidden: Tensor, positions: Tensor, attend: Attend
+    ) -> Tensor:
+        """Run the decoder layer once.
+
+        Args:
+            embeddings: Target embeddings of token i + 1, ``[..., H]``.
+            hidden: Fused features of token i, or the head's own output for it, ``[..., H]``.
+            positions: Rotary position of each entry, int64 ``[...]`` (index i has position i).
+            attend: Attention over rotated queries and keys; keeps or reads any cache itself.
+
+        Returns:
+            Hidden state before the final norm, ``[..., H]``.
+        """
+        layer, dim = self.midlayer, self.config.head_dim
+        joined = torch.cat((layer.input_layernorm(embeddings), layer.hidden_norm(hidden)), dim=-1)
+        cos = self.rope_cos[positions].unsqueeze(-2)  # [..., 1, dim]
+        sin = self.rope_sin[positions].unsqueeze(-2)
+        query = rotate(layer.self_attn.q_proj(joined).unflatten(-1, (-1, dim)), cos, sin)
+        key = rotate(layer.self_attn.k_proj(joined).unflatten(-1, (-1, dim)), cos, sin)
+        value = layer.self_attn.v_proj(joined).unflatten(-1, (-1, dim))
+        attended = attend(query, key, value).flatten(-2)
+        hidden = hidden + layer.self_attn.o_proj(attended)
+        output: Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        return output
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Score the draft vocabulary: ``[..., H]`` before the final norm to ``[..., draft]``."""
+        scores: Tensor = self.lm_head(self.norm(hidden))
+        return scores
+
+    def target_ids(self) -> Tensor:
+        """Return the target id of every draft id, int64 ``[draft_vocab]``."""
+        return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
+
+    def set_vocabulary(self, target_ids: Tensor) -> None:
+        """Choose the proposable tokens.
+
+        Args:
+            target_ids: Strictly increasing target ids, int64 ``[draft_vocab]``.
+
+        Raises:
+            ValueError: If they are not ``draft_vocab_size`` increasing ids of the target.
+        """
+        t2d = torch.zeros(self.config.target_vocab_size, dtype=torch.bool)
+        t2d[target_ids.clamp(0, len(t2d) - 1)] = True
+        d2t = target_ids - torch.arange(len(target_ids))
+        _check_vocabulary("set_vocabulary", self.config, d2t, t2d)
+        self.d2t.copy_(d2t)
+        self.t2d.copy_(t2d)
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply the rotary embedding in the half-split layout.
+
+    Args:
+        heads: ``[..., heads, dim]``.
+        cos: Cosines, ``[..., 1, dim]``.
+        sin: Sines with the first half negated, ``[..., 1, dim]``.
+
+    Returns:
+        Rotated heads, the same shape.
+    """
+    return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
+
+
+def _rope_table(config: Eagle3Config) -> tuple[Tensor, Tensor]:
+    half = config.head_dim // 2
+    frequencies = config.rope_theta ** -(torch.arange(half, dtype=torch.float64) / half)
+    positions = torch.arange(config.max_position_embeddings, dtype=torch.float64)
+    angles = torch.outer(positions, frequencies)  # [positions, dim / 2]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), -1).float(), torch.cat((-sin, sin), -1).float()
+
+
+def save_head(head: Eagle3Head, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write ``model.safetensors`` and ``config.json``, each replaced atomically.
+
+    Args:
+        head: The head; its buffers ``d2t`` and ``t2d`` are stored as they are.
+        folder: Where to; made if missing.
+        dtype: Type of the stored weights.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {
+        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for name, tensor in head.state_dict().items()
+    }
+    partial = folder / f"{WEIGHTS_FILE}.partial"
+    save_file(state, partial, metadata={"format": "pt"})
+    os.replace(partial, folder / WEIGHTS_FILE)
+    config = {"architecture": ARCHITECTURE, **asdict(head.config)}
+    partial = folder / f"{CONFIG_FILE}.partial"
+    partial.write_text(json.dumps(config, indent=2) + "\n")
+    os.replace(partial, folder / CONFIG_FILE)
+
+
+def load_head(
+    folder: Path,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Eagle3Head:
+    """Load a head and check everything that could make it propose wrong tokens.
+
+    Args:
+        folder: Holds ``config.json`` and ``model.safetensors``.
+        device: Where the head will run.
+        dtype: Type of the weights in memory; the rotary table follows it.
+
+    Returns:
+        The head, in evaluation mode, without gradients.
+
+    Raises:
+        ValueError: If a file is missing or broken, a tensor is missing, unknown or of the wrong
+            shape or type, or ``d2t`` and ``t2d`` disagree; names the file and the field.
+    """
+    config = _read_config(folder / CONFIG_FILE)
+    path = folder / WEIGHTS_FILE
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from error
+    with torch.device("meta"):
+        expected = Eagle3Head(config).state_dict()
+    for name, tensor in expected.items():
+        if name not in state:
+            raise ValueError(f"{path}: {name}: missing")
+        if state[name].shape != tensor.shape:
+            raise ValueError(
+                f"{path}: {name}: shape {list(state[name].shape)}, "
+                f"{CONFIG_FILE} needs {list(tensor.shape)}"
+            )
+        if state[name].is_floating_point() != tensor.is_floating_point():
+            raise ValueError(f"{path}: {name}: type {state[name].dtype}, need {tensor.dtype}")
+    if unknown := sorted(state.keys() - expected.keys()):
+        raise ValueError(f"{path}: {unknown[0]}: unknown tensor")
+    _check_vocabulary(str(path), config, state["d2t"], state["t2d"])
+    head = Eagle3Head(config)
+    head.load_state_dict(state)
+    return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def _read_config(path: Path) -> Eagle3Config:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text())
+        architecture = values.pop("architecture")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path}: cannot be read: {error!r}") from error
+    if architecture != ARCHITECTURE:
+        raise ValueError(f"{path}: architecture: {architecture!r}, need {ARCHITECTURE!r}")
+    try:
+        layers = tuple(values.pop("feature_layers"))
+        return Eagle3Config(feature_layers=layers, **values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _check_vocabulary(where: str, config: Eagle3Config, d2t: Tensor, t2d: Tensor) -> None:
+    if d2t.dtype != torch.int64 or d2t.shape != (config.draft_vocab_size,):
+        raise ValueError(f"{where}: d2t: need int64 [{config.draft_vocab_size}]")
+    if t2d.dtype != torch.bool:
+        raise ValueError(f"{where}: t2d: type {t2d.dtype}, need torch.bool")
+    ids = torch.arange(config.draft_vocab_size) + d2t
+    if int(ids.min()) < 0 or int(ids.max()) >= config.target_vocab_size:
+        raise ValueError(f"{where}: d2t: maps outside 0..{config.target_vocab_size - 1}")
+    if not bool((ids[1:] > ids[:-1]).all()):
+        raise ValueError(f"{where}: d2t: target ids must increase strictly")
+    if not torch.equal(t2d.nonzero().flatten(), ids):
+        raise ValueError(f"{where}: t2d: must be true exactly at the ids that d2t maps to")
