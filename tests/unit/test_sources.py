@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftgym.decoder import sources
+from draftgym.decoder import model_cache, sources
 from draftgym.decoder.gguf import GgufSummary, check_gguf, inspect_gguf
 from draftgym.decoder.memory import available_memory_bytes
-from draftgym.decoder.sources import default_cache, parse_pypi, resolve_model
+from draftgym.decoder.model_cache import default_cache
+from draftgym.decoder.sources import parse_pypi, resolve_model
 from draftgym.errors import SourceError
 from tests.tiny_gguf import TinyGguf, write_wheel
 
@@ -116,7 +117,7 @@ def test_a_killed_conversion_leaves_nothing_and_is_cleaned_up(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "convert_gguf", killed)
+        patch.setattr(model_cache, "convert_gguf", killed)
         with pytest.raises(KeyboardInterrupt):
             resolve_model(index.source(), cache_dir=cache, download=index)
     assert leftovers(cache) == []
