@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -201,14 +202,58 @@ def test_ci_runs_the_readme_literally() -> None:
     test_command = 'pip install -e ".[dev]" && pytest'
     assert test_command in commands
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert test_command in script
     for command in (
-        "ruff check . && ruff format --check .",
+        f"bash -c '{test_command}'",
+        "bash -c 'ruff check . && ruff format --check .'",
         "mypy --strict draftgym envs policies train.py evaluate.py",
         "lint-imports",
     ):
         assert command in script
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
+
+
+# Stands in for `python3 -m venv FOLDER`: an environment where one command fails and every
+# command leaves its name behind.
+FAKE_PYTHON = """#!/usr/bin/env bash
+mkdir -p "$3/bin"
+echo "PATH=$3/bin:$PATH" > "$3/bin/activate"
+for name in pip pytest ruff mypy lint-imports python; do
+    printf '#!/bin/sh\necho %s >> "$CALLED"\n[ %s != "$FAILING" ]\n' "$name" "$name" \
+        > "$3/bin/$name"
+    chmod +x "$3/bin/$name"
+done
+"""
+
+
+@pytest.mark.parametrize("failing", ["pip", "pytest", "ruff", "mypy", "lint-imports", "python"])
+def test_ci_stops_at_the_first_failure_and_cleans_up(failing: str, tmp_path: Path) -> None:
+    order = ["pip", "pytest", "ruff", "ruff", "mypy", "lint-imports", "python"]
+    fake = tmp_path / "python3"
+    fake.write_text(FAKE_PYTHON)
+    fake.chmod(0o755)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    called = tmp_path / "called"
+    finished = subprocess.run(
+        [str(ROOT / ".ci" / "run")],
+        env={
+            **os.environ,
+            "PYTHON": str(fake),
+            "TMPDIR": str(scratch),
+            "CALLED": str(called),
+            "FAILING": failing,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode != 0
+    assert "all passed" not in finished.stderr
+    assert (
+        called.read_text().split()[: order.index(failing) + 1] == order[: order.index(failing) + 1]
+    )
+    assert called.read_text().split() == order[: order.index(failing) + 1]
+    assert list(scratch.iterdir()) == []
 
 
 def test_readme_names_only_verbs_that_exist() -> None:
