@@ -13,6 +13,9 @@ from draftgym.decoder.generation import GenerationSettings
 from draftgym.decoder.llama import LlamaTarget
 from draftgym.decoder.pair import ModelPair
 
+# Tensors this small gain nothing from threads, and lose minutes to them on a busy machine.
+torch.set_num_threads(1)
+
 VOCAB, HIDDEN = 64, 32
 
 

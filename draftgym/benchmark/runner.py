@@ -142,7 +142,7 @@ def run_blocks(
         plan: Repeats, budget, order.
         finished: Blocks to leave out, measured before a restart.
         on_block: Given the samples of each block when it is complete.
-        bar: Advanced once per measurement, left-out ones included.
+        bar: Advanced once per measurement.
 
     Returns:
         Samples of the blocks measured now.
@@ -153,13 +153,11 @@ def run_blocks(
     names = [method.name for method in methods]
     if len(set(names)) != len(names):
         raise ValueError(f"method names repeat: {sorted(names)}")
-    pending = []
-    for repeat, request in plan.blocks(requests):
-        if (repeat, request.prompt_id) in finished:
-            if bar is not None:
-                bar.advance(len(methods))
-        else:
-            pending.append((repeat, request))
+    pending = [
+        (repeat, request)
+        for repeat, request in plan.blocks(requests)
+        if (repeat, request.prompt_id) not in finished
+    ]
     if not pending:
         return []
     samples: list[Sample] = []

@@ -1,0 +1,140 @@
+"""Configuration of the evaluator."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from draftgym.benchmark.statistics import RESAMPLES
+from draftgym.decoder.config import DrafterConfig, PairConfig
+from draftgym.prompts import PromptSource
+
+
+class Cell(BaseModel):
+    """A fixed setting: so many draft passes, so many drafted tokens verified."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    depth: int = Field(ge=0, le=32, description="Draft passes per round (D).")
+    size: int = Field(ge=1, le=256, description="Drafted tokens verified per round (V).")
+
+    @property
+    def name(self) -> str:
+        """As reports write it."""
+        return f"fixed D={self.depth} V={self.size}"
+
+
+def largest_size(drafter: DrafterConfig, depth: int) -> int:
+    """Most drafted tokens that a round of `depth` passes can offer for verification.
+
+    A tree grows `W` nodes in the first pass and up to `W²` in each later one; n-gram
+    proposals take no pass.
+    """
+    if drafter.kind == "ngram":
+        nodes = drafter.ngram_cap_tokens
+    else:
+        nodes = drafter.beam_width + (depth - 1) * drafter.beam_width**2 if depth else 0
+    return min(nodes, drafter.max_size)
+
+
+def depths(drafter: DrafterConfig) -> range:
+    """Draft depths that make sense for a drafter; n-gram look-ups have no passes."""
+    if drafter.kind == "none":
+        raise ValueError("drafter kind 'none' drafts nothing; accepted: eagle3, ngram")
+    return range(1) if drafter.kind == "ngram" else range(1, drafter.max_depth + 1)
+
+
+class PhaseConfig(BaseModel):
+    """How much to measure on one split."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompts: int = Field(ge=2, le=10_000, description="Prompts, balanced over domains.")
+    max_new_tokens: int = Field(64, ge=2, le=4096, description="Budget per prompt.")
+    repeats: int = Field(1, ge=1, le=100, description="Measurements per prompt and method.")
+
+
+class ValidationConfig(PhaseConfig):
+    """How fixed cells are tuned: all on a few prompts, the better ones on the rest."""
+
+    race_prompts: int | None = Field(
+        None,
+        ge=1,
+        description="Prompts after which only the best cells go on; absent: all go on.",
+    )
+    race_keep: int = Field(6, ge=1, description="Cells that go on.")
+
+
+class SeedConfig(BaseModel):
+    """Every random choice of an evaluation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompts: int = Field(0, ge=0, description="Which prompts of the split.")
+    order: int = Field(0, ge=0, description="Order of prompts and of methods in a block.")
+    bootstrap: int = Field(0, ge=0, description="Draws of the intervals.")
+
+
+class EvaluateConfig(BaseModel):
+    """Plain decoding, fixed cells tuned on validation prompts, and a policy, on test prompts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["evaluate"] = Field("evaluate", description="What this file configures.")
+    pair: PairConfig = PairConfig()
+    prompts: tuple[PromptSource, ...] = Field((PromptSource(),), min_length=1)
+    cells: tuple[Cell, ...] = Field(min_length=1, description="Fixed settings to tune over.")
+    finalists: int = Field(3, ge=1, le=20, description="Best validation cells also tested.")
+    validation: ValidationConfig = ValidationConfig(prompts=12)
+    test: PhaseConfig = PhaseConfig(prompts=24, repeats=2)
+    warm_up_tokens: int = Field(16, ge=2, le=4096, description="Discarded run per method.")
+    policy: str | None = Field(None, description="Folder of an exported policy; optional.")
+    seeds: SeedConfig = SeedConfig()
+    bootstrap_resamples: int = Field(RESAMPLES, ge=100, le=1_000_000)
+    output: str = Field("runs/evaluate", min_length=1, description="Folder of the report.")
+
+    @model_validator(mode="after")
+    def _plan_fits_the_drafter(self) -> Self:
+        if len(set(self.cells)) != len(self.cells):
+            raise ValueError("cells: each cell may be listed once")
+        drafter = self.pair.drafter
+        accepted = depths(drafter)
+        if self.validation.race_prompts and self.validation.race_keep < self.finalists:
+            raise ValueError(
+                f"validation.race_keep: {self.validation.race_keep} cells cannot give "
+                f"{self.finalists} finalists; accepted: {self.finalists} or more"
+            )
+        for cell in self.cells:
+            if cell.depth not in accepted:
+                raise ValueError(
+                    f"cells: {cell.name}: {drafter.kind} accepts depth "
+                    f"{accepted[0]} to {accepted[-1]}"
+                )
+            limit = largest_size(drafter, cell.depth)
+            if cell.size > limit:
+                raise ValueError(
+                    f"cells: {cell.name}: depth {cell.depth} offers at most {limit} tokens to "
+                    f"verify; accepted sizes: 1 to {limit}"
+                )
+        return self
+
+    def for_run(self, pair: PairConfig, policy: str | None, output: str) -> EvaluateConfig:
+        """The same plan for another pair, policy and folder; cells are cut to fit the drafter.
+
+        Args:
+            pair: Pair to decode with.
+            policy: Folder of an exported policy, or None.
+            output: Folder of the report.
+
+        Raises:
+            ValueError: If the pair has no drafter.
+        """
+        deepest = depths(pair.drafter)[-1]
+        fitting = dict.fromkeys(
+            Cell(depth=depth, size=min(cell.size, largest_size(pair.drafter, depth)))
+            for cell in self.cells
+            for depth in [min(cell.depth, deepest)]
+        )
+        changes = {"pair": pair, "policy": policy, "output": output, "cells": tuple(fitting)}
+        return EvaluateConfig.model_validate({**dict(self), **changes})

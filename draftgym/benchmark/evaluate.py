@@ -1,0 +1,272 @@
+"""The evaluator: plain decoding, tuned fixed cells and a learned policy, on the same prompts.
+
+Fixed cells are tuned on validation prompts and judged on test prompts, which nothing else
+sees. Every block goes to disk when it is complete, so a stopped evaluation goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from draftgym.benchmark.config import Cell, EvaluateConfig
+from draftgym.benchmark.costs import cost_table, measure_costs
+from draftgym.benchmark.divergence import Divergence
+from draftgym.benchmark.methods import SessionMethod
+from draftgym.benchmark.reference import Reference, reference_of
+from draftgym.benchmark.report import write_report
+from draftgym.benchmark.runner import (
+    Method,
+    Plan,
+    Request,
+    Sample,
+    encode,
+    pinned_threads,
+    run_blocks,
+)
+from draftgym.benchmark.samples import SampleStore, finished_blocks
+from draftgym.benchmark.summary import (
+    PLAIN,
+    POLICY,
+    Intervals,
+    Ranked,
+    compare_outputs,
+    details_of,
+    identical_prompts,
+    rank_cells,
+)
+from draftgym.clock import Clock, WallClock
+from draftgym.console import progress, say
+from draftgym.decoder.controllers import FixedController, PlainController
+from draftgym.decoder.pair import ModelPair, load_pair
+from draftgym.decoder.session import DecoderSession
+from draftgym.prompts import load_prompts
+from draftgym.provenance import provenance
+from draftgym.runtime import load as load_policy
+from draftgym.state import MeasuredCosts
+from draftgym.storage import dump_json, write_json
+
+SCHEMA = "draftgym.evaluate/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A finished evaluation.
+
+    Attributes:
+        payload: The result line, without its schema name.
+        folder: Holds `report.json`, `report.md`, `plots/` and `samples.jsonl`.
+        faults: Divergences from plain decoding that no near-tie explains.
+    """
+
+    payload: dict[str, Any]
+    folder: Path
+    faults: tuple[Divergence, ...]
+
+
+def evaluate(
+    config: EvaluateConfig,
+    *,
+    pair: ModelPair | None = None,
+    reference: Reference | None = None,
+    clock: Clock | None = None,
+) -> Evaluation:
+    """Run (or go on with) an evaluation and write its report.
+
+    Args:
+        config: What to measure.
+        pair: Loaded from the configuration when None.
+        reference: The target in Transformers, loaded only if outputs differ; from the pair's
+            folder when None.
+        clock: Wall clock of the pair's device when None.
+
+    Raises:
+        DraftGymError: A policy for another pair, or too few usable prompts.
+    """
+    pair = load_pair(config.pair) if pair is None else pair
+    reference = reference_of(pair) if reference is None else reference
+    clock = WallClock(pair.device) if clock is None else clock
+    with pinned_threads(config.pair.threads):
+        return _Evaluator(config, pair, reference, clock).run()
+
+
+class _Evaluator:
+    def __init__(
+        self, config: EvaluateConfig, pair: ModelPair, reference: Reference, clock: Clock
+    ) -> None:
+        self._config = config
+        self._pair = pair
+        self._reference = reference
+        self._clock = clock
+        self._folder = Path(config.output)
+        self._provenance = provenance(pair.device, pair.dtype)
+        self._key = _identity(config, pair, self._provenance)
+        self._store = SampleStore(self._folder / "samples.jsonl", self._key)
+        self._validation = self._requests("validation", config.validation.prompts)
+        self._test = self._requests("test", config.test.prompts)
+
+    def run(self) -> Evaluation:
+        config = self._config
+        write_json(self._folder / "config.json", config)
+        policy = None if config.policy is None else self._policy_method(config.policy)
+        plain = SessionMethod(
+            PLAIN, DecoderSession(self._pair, None, clock=self._clock), PlainController()
+        )
+        drafter = config.pair.drafter
+        session = DecoderSession(
+            self._pair,
+            self._pair.new_drafter(),
+            clock=self._clock,
+            max_depth=drafter.max_depth,
+            max_size=drafter.max_size,
+        )
+        fixed = {
+            cell: SessionMethod(cell.name, session, FixedController(cell.depth, cell.size))
+            for cell in config.cells
+        }
+        ranked = self._tune(plain, fixed)
+        finalists = [entry.cell for entry in ranked[: config.finalists]]
+        methods: list[Method] = [plain, *(fixed[cell] for cell in finalists)]
+        if policy is not None:
+            methods.append(policy)
+        samples = self._measure("test", methods, self._test, config.test.repeats)
+        return self._finish(ranked, finalists, samples, [method.name for method in methods])
+
+    def _requests(self, split: Any, count: int) -> list[Request]:
+        prompts = load_prompts(self._config.prompts, split, count, self._config.seeds.prompts)
+        if len(prompts) < count:
+            say(f"{split}: {count} prompts asked for, {len(prompts)} exist")
+        return encode(prompts, self._pair.encode_prompt)
+
+    def _policy_method(self, path: str) -> SessionMethod:
+        controller = load_policy(path, self._pair.fingerprint())
+        layout = controller.policy.layout
+        session = DecoderSession(
+            self._pair,
+            self._pair.new_drafter(),
+            clock=self._clock,
+            max_depth=layout.max_depth,
+            max_size=layout.max_size,
+            history=layout.history,
+        )
+        session.costs = self._costs(session, layout.size_grid)
+        return SessionMethod(POLICY, session, controller)
+
+    def _costs(self, session: DecoderSession, size_grid: Sequence[int]) -> MeasuredCosts:
+        """What the policy is told about this machine; kept, so a resumed run tells the same."""
+        file = self._folder / "costs.json"
+        if file.is_file():
+            known = json.loads(file.read_text(encoding="utf-8"))
+            if known.pop("key") == self._key:
+                return MeasuredCosts(**known)
+        table = cost_table(self._config.pair.drafter, size_grid)
+        with progress("costs", len(table) * 12) as bar:
+            curve = measure_costs(session, self._validation, table, bar=bar)
+        write_json(file, {"key": self._key, **asdict(curve.measured)})
+        return curve.measured
+
+    def _tune(self, plain: Method, fixed: dict[Cell, SessionMethod]) -> list[Ranked]:
+        """Rank the cells on validation prompts, dropping clearly worse ones on the way."""
+        plan = self._config.validation
+        split = len(self._validation) if plan.race_prompts is None else plan.race_prompts
+        cells = list(fixed)
+        first = [plain, *fixed.values()]
+        samples = self._measure("validation", first, self._validation[:split], plan.repeats)
+        rest = self._validation[split:]
+        if rest:
+            kept = [entry.cell for entry in rank_cells(samples, cells)[: plan.race_keep]]
+            second = [plain, *(fixed[cell] for cell in kept)]
+            samples += self._measure("validation race", second, rest, plan.repeats)
+        return rank_cells(samples, cells)
+
+    def _measure(
+        self, phase: str, methods: Sequence[Method], requests: Sequence[Request], repeats: int
+    ) -> list[Sample]:
+        config = self._config
+        tokens = config.test.max_new_tokens if phase == "test" else config.validation.max_new_tokens
+        plan = Plan(tokens, repeats, config.seeds.order, config.warm_up_tokens)
+        blocks = {(repeat, request.prompt_id) for repeat, request in plan.blocks(requests)}
+        before = [
+            sample
+            for sample in self._store.load(phase, [method.name for method in methods])
+            if (sample.repeat, sample.prompt_id) in blocks
+        ]
+        finished = finished_blocks(before)
+        if finished:
+            say(f"{phase}: going on after {len(finished)} of {len(blocks)} blocks")
+        with progress(phase, len(methods) * (len(blocks) - len(finished))) as bar:
+            now = run_blocks(
+                methods,
+                requests,
+                plan,
+                finished=finished,
+                on_block=lambda block: self._store.append(phase, block),
+                bar=bar,
+            )
+        return before + now
+
+    def _finish(
+        self,
+        ranked: Sequence[Ranked],
+        finalists: Sequence[Cell],
+        samples: Sequence[Sample],
+        methods: Sequence[str],
+    ) -> Evaluation:
+        config = self._config
+        strata = {request.prompt_id: request.domain for request in self._test}
+        intervals = Intervals(samples, strata, config.bootstrap_resamples, config.seeds.bootstrap)
+        divergences = compare_outputs(samples, self._test, self._reference)
+        against = {cell: intervals.versus(PLAIN, cell.name)["ratio"] for cell in finalists}
+        hindsight = max(finalists, key=lambda cell: against[cell])
+        best = ranked[0]
+        judged = POLICY in methods
+        payload = {
+            "results": [intervals.result(method) for method in methods],
+            "best_fixed": {**_cell(best.cell), "speedup": against[best.cell]},
+            "best_fixed_hindsight": {**_cell(hindsight), "speedup": against[hindsight]},
+            "policy_vs_best_fixed": intervals.versus(best.cell.name, POLICY) if judged else None,
+            "policy_vs_plain": intervals.versus(PLAIN, POLICY) if judged else None,
+            "identical_outputs": identical_prompts(self._test, divergences),
+            "prompts": len(self._test),
+            "repeats": config.test.repeats,
+            "provenance": {
+                **self._provenance,
+                "config_hash": self._key,
+                "pair": self._pair.fingerprint(),
+            },
+        }
+        details = details_of(samples, self._test, intervals, ranked, divergences, methods)
+        details["config"] = config.model_dump(mode="json")
+        write_report(self._folder, {"schema": SCHEMA, **payload}, details)
+        say(f"report: {self._folder}/report.md, {self._folder}/report.json, {self._folder}/plots/")
+        faults = tuple(entry for entry in divergences if not entry.near_tie)
+        return Evaluation(payload, self._folder, faults)
+
+
+def _cell(cell: Cell) -> dict[str, int]:
+    return {"depth": cell.depth, "size": cell.size}
+
+
+def _identity(config: EvaluateConfig, pair: ModelPair, origin: dict[str, Any]) -> str:
+    """Hash of all that a figure depends on: plan, policy, pair, code, machine.
+
+    The folder's own name is left out, so moving a run does not forget it.
+    """
+    policy = None
+    if config.policy is not None:
+        files = sorted(path for path in Path(config.policy).iterdir() if path.is_file())
+        policy = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    parts = {
+        "config": config.model_dump(mode="json", exclude={"output", "policy"}),
+        "policy": policy,
+        "pair": pair.fingerprint(),
+        "origin": {
+            name: origin[name]
+            for name in ("commit", "versions", "cpu", "cores", "threads", "device", "dtype")
+        },
+    }
+    return hashlib.sha256(dump_json(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,108 @@
+"""Measured samples on disk, so that a stopped evaluation goes on where it was.
+
+One JSON line per (method, prompt, repeat), written block by block. A block that is not
+complete, because the process was killed while it was written, is measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Any
+
+from draftgym.benchmark.runner import Block, Measurement, Sample
+from draftgym.state import RoundRecord
+from draftgym.storage import dump_json
+
+_RECORD_FIELDS = tuple(field.name for field in fields(RoundRecord))
+
+
+class SampleStore:
+    """Samples of one plan in an append-only file.
+
+    Args:
+        path: The file; made when missing.
+        key: Identity of everything that a figure depends on. Lines under another key are left
+            alone and never read: samples of two configurations must not be mixed.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self._path = path
+        self._key = key
+
+    def load(self, phase: str, methods: Iterable[str]) -> list[Sample]:
+        """Samples of all complete blocks of a phase.
+
+        Args:
+            phase: Part of the plan, such as `test`.
+            methods: Names that make a block complete; samples of others are left out.
+        """
+        wanted = set(methods)
+        blocks: dict[Block, dict[str, Sample]] = defaultdict(dict)
+        for row in self._rows():
+            if row["key"] == self._key and row["phase"] == phase and row["method"] in wanted:
+                sample = _read(row)
+                blocks[sample.repeat, sample.prompt_id][sample.method] = sample
+        complete = [block for block in blocks.values() if block.keys() == wanted]
+        return [sample for block in complete for sample in block.values()]
+
+    def append(self, phase: str, block: Sequence[Sample]) -> None:
+        """Add the samples of one block in one write that reaches the disk."""
+        lines = [dump_json({"key": self._key, "phase": phase, **_row(s)}) + "\n" for s in block]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a+b") as file:
+            # A line torn by a crash must not swallow the next one.
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    lines.insert(0, "\n")
+            file.write("".join(lines).encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _rows(self) -> Iterable[dict[str, Any]]:
+        if not self._path.exists():
+            return
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if not line.endswith("}"):
+                continue  # torn by a crash
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # likewise: a line cut just after an inner brace
+            yield row
+
+
+def finished_blocks(samples: Sequence[Sample]) -> Set[Block]:
+    """The blocks that samples belong to."""
+    return {(sample.repeat, sample.prompt_id) for sample in samples}
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    measured = sample.measurement
+    return {
+        "method": sample.method,
+        "prompt": sample.prompt_id,
+        "repeat": sample.repeat,
+        "seconds": measured.seconds,
+        "emitted": measured.emitted,
+        "output": measured.output,
+        "round_fields": _RECORD_FIELDS,
+        "rounds": [astuple(record) for record in measured.records],
+    }
+
+
+def _read(row: dict[str, Any]) -> Sample:
+    names = row["round_fields"]
+    records = []
+    for values in row["rounds"]:
+        record = dict(zip(names, values, strict=True))
+        record["tokens"] = tuple(record["tokens"])
+        record["pass_seconds"] = tuple(record["pass_seconds"])
+        records.append(RoundRecord(**record))
+    measured = Measurement(tuple(row["output"]), row["seconds"], row["emitted"], tuple(records))
+    return Sample(row["method"], row["prompt"], row["repeat"], measured)

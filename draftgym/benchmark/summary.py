@@ -1,0 +1,246 @@
+"""From samples to the evaluator's result line and the details of its report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from draftgym.benchmark.config import Cell
+from draftgym.benchmark.divergence import Divergence
+from draftgym.benchmark.reference import Reference
+from draftgym.benchmark.runner import Request, Sample, totals
+from draftgym.benchmark.statistics import (
+    PromptTotals,
+    acceptance,
+    paired_ratio,
+    time_per_token,
+    verdict,
+)
+from draftgym.state import RoundRecord
+
+PLAIN = "plain"
+POLICY = "learned policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A fixed cell with its validation figures.
+
+    Attributes:
+        cell: Depth and size.
+        prompts: Prompts it was measured on.
+        seconds_per_token: Σ seconds / Σ tokens.
+        tau_emitted: Tokens per round.
+        speedup: Over plain decoding on the same prompts.
+    """
+
+    cell: Cell
+    prompts: int
+    seconds_per_token: float
+    tau_emitted: float
+    speedup: float
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Sorts best first: cells that went the whole way, then by speedup."""
+        return -self.prompts, -self.speedup
+
+
+def rank_cells(samples: Sequence[Sample], cells: Sequence[Cell]) -> list[Ranked]:
+    """Cells from best to worst by speedup; those that left the race early come last.
+
+    Args:
+        samples: Of plain decoding and every cell, on validation prompts.
+        cells: To rank.
+
+    Raises:
+        StatisticsError: If a cell or plain decoding was not measured.
+    """
+    usable = emitting_prompts(samples)
+    ranked = []
+    for cell in cells:
+        mine = totals(samples, cell.name, usable)
+        plain = totals(samples, PLAIN, set(mine.prompt_ids))
+        ranked.append(
+            Ranked(
+                cell=cell,
+                prompts=len(mine.prompt_ids),
+                seconds_per_token=mine.time_per_token,
+                tau_emitted=acceptance(rounds_of(samples, cell.name)).tau_emitted,
+                speedup=plain.time_per_token / mine.time_per_token,
+            )
+        )
+    return sorted(ranked, key=lambda entry: entry.order)
+
+
+def emitting_prompts(samples: Sequence[Sample]) -> set[str]:
+    """Prompts on which every method's rounds emitted something.
+
+    A text that ends with the first token, which prefill yields, has no decoding round to time.
+    """
+    silent = {sample.prompt_id for sample in samples if sample.measurement.emitted == 0}
+    return {sample.prompt_id for sample in samples} - silent
+
+
+def rounds_of(samples: Sequence[Sample], method: str) -> list[RoundRecord]:
+    """All rounds of one method."""
+    return [
+        record
+        for sample in samples
+        if sample.method == method
+        for record in sample.measurement.records
+    ]
+
+
+def compare_outputs(
+    samples: Sequence[Sample], requests: Sequence[Request], reference: Reference
+) -> list[Divergence]:
+    """First divergence of every method's output from plain decoding, on every prompt.
+
+    Args:
+        samples: Of plain decoding and other methods; repeats of one method must agree too.
+        requests: The prompts.
+        reference: Asked only when something differs, because it loads a second model.
+    """
+    plain = {
+        sample.prompt_id: sample.measurement.output
+        for sample in reversed(samples)
+        if sample.method == PLAIN
+    }
+    prompts = {request.prompt_id: request.tokens for request in requests}
+    distinct = dict.fromkeys(
+        (sample.method, sample.prompt_id, sample.measurement.output) for sample in samples
+    )
+    found = []
+    for method, prompt_id, output in distinct:
+        if output != plain[prompt_id]:
+            divergence = reference.judge.compare(
+                method, prompt_id, prompts[prompt_id], plain[prompt_id], output
+            )
+            if divergence is not None:
+                found.append(divergence)
+    return found
+
+
+def identical_prompts(requests: Sequence[Request], divergences: Sequence[Divergence]) -> int:
+    """Prompts on which no method left plain decoding except at a near-tie."""
+    faulty = {entry.prompt_id for entry in divergences if not entry.near_tie}
+    return sum(request.prompt_id not in faulty for request in requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Computes intervals of one set of test samples, always in the same way.
+
+    Attributes:
+        samples: Test samples.
+        strata: Domain by prompt id.
+        resamples: Bootstrap draws.
+        seed: Of the draws.
+    """
+
+    samples: Sequence[Sample]
+    strata: Mapping[str, str]
+    resamples: int
+    seed: int
+
+    def totals(self, method: str) -> PromptTotals:
+        """Per-prompt totals over prompts on which every method emitted something."""
+        return totals(self.samples, method, emitting_prompts(self.samples))
+
+    def result(self, method: str) -> dict[str, Any]:
+        """One row of `results`; `ci95` belongs to `ms_per_token`."""
+        pace = time_per_token(
+            self.totals(method), self.strata, resamples=self.resamples, seed=self.seed
+        )
+        return {
+            "method": method,
+            "ms_per_token": 1e3 * pace.estimate,
+            "ci95": [1e3 * pace.low, 1e3 * pace.high],
+            "tau_emitted": acceptance(rounds_of(self.samples, method)).tau_emitted,
+            "speedup": self.versus(PLAIN, method)["ratio"],
+        }
+
+    def versus(self, baseline: str, method: str) -> dict[str, Any]:
+        """Speedup of `method` over `baseline` with interval and verdict."""
+        speedup = paired_ratio(
+            self.totals(baseline),
+            self.totals(method),
+            self.strata,
+            resamples=self.resamples,
+            seed=self.seed,
+        )
+        return {"ratio": speedup.estimate, "ci95": speedup.limits, "verdict": verdict(speedup)}
+
+
+def domain_speedups(
+    samples: Sequence[Sample], strata: Mapping[str, str], methods: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Speedup over plain decoding by method and domain; points only, too few for intervals."""
+    usable = emitting_prompts(samples)
+    groups: dict[str, set[str]] = defaultdict(set)
+    for prompt_id in usable:
+        groups[strata[prompt_id]].add(prompt_id)
+    return {
+        method: {
+            domain: totals(samples, PLAIN, ids).time_per_token
+            / totals(samples, method, ids).time_per_token
+            for domain, ids in sorted(groups.items())
+        }
+        for method in methods
+    }
+
+
+def time_split(samples: Sequence[Sample], method: str) -> dict[str, float]:
+    """Milliseconds per token by part of the round."""
+    records = rounds_of(samples, method)
+    per_token = 1e3 / max(1, sum(record.emitted for record in records))
+    parts = {
+        "draft": sum(record.draft_seconds for record in records) * per_token,
+        "verify": sum(record.verify_seconds for record in records) * per_token,
+        "commit": sum(record.commit_seconds for record in records) * per_token,
+        "policy": sum(record.policy_seconds for record in records) * per_token,
+    }
+    whole = sum(record.seconds for record in records) * per_token
+    # What lies between the parts; marks may overlap the boundary by a rounding error.
+    return {**parts, "other": max(0.0, whole - sum(parts.values()))}
+
+
+def details_of(
+    samples: Sequence[Sample],
+    requests: Sequence[Request],
+    intervals: Intervals,
+    ranked: Sequence[Ranked],
+    divergences: Sequence[Divergence],
+    methods: Sequence[str],
+) -> dict[str, Any]:
+    """What `report.write_report` wants besides the result line."""
+    left_out = {request.prompt_id for request in requests} - emitting_prompts(samples)
+    return {
+        "speedups": {method: intervals.versus(PLAIN, method) for method in methods},
+        "domains": domain_speedups(samples, intervals.strata, methods),
+        "validation": [
+            {
+                "method": entry.cell.name,
+                "depth": entry.cell.depth,
+                "size": entry.cell.size,
+                "prompts": entry.prompts,
+                "ms_per_token": 1e3 * entry.seconds_per_token,
+                "tau_emitted": entry.tau_emitted,
+                "speedup": entry.speedup,
+            }
+            for entry in ranked
+        ],
+        "decisions": {
+            method: {
+                "depth": [record.depth for record in rounds_of(samples, method)],
+                "size": [record.size for record in rounds_of(samples, method)],
+            }
+            for method in methods
+        },
+        "time_split": {method: time_split(samples, method) for method in methods},
+        "divergences": [asdict(entry) for entry in divergences],
+        "left_out": sorted(left_out),
+    }

@@ -1,0 +1,86 @@
+"""Measure the decoding loop: against Transformers, with speculation, and its overheads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from draftgym.benchmark.bench import Bench, BenchPlan
+from draftgym.benchmark.config import depths
+from draftgym.benchmark.reference import reference_of
+from draftgym.benchmark.runner import encode, pinned_threads
+from draftgym.benchmark.untrained import untrained_controller
+from draftgym.clock import WallClock
+from draftgym.configuration import load_yaml
+from draftgym.console import print_result, say
+from draftgym.decoder.config import PairConfig
+from draftgym.decoder.pair import load_pair
+from draftgym.errors import ConfigurationError
+from draftgym.prompts import PromptSource, load_prompts
+from draftgym.provenance import provenance
+from draftgym.runtime import load as load_policy
+
+SCHEMA = "draftgym.bench/1"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Plain decoding, the best fixed cell, Transformers and a policy, side by side.
+
+    The best cell is chosen on validation prompts and measured on test prompts, interleaved
+    with everything else. Time per token is Σ seconds / Σ tokens of decoding rounds; for
+    Transformers from the end of prefill to the last token. Exits with 1 if an output differs
+    from plain decoding other than at a near-tie of the target.
+    """
+
+    prompts: Annotated[int, tyro.conf.arg(help="Test prompts.")] = 12
+    tokens: Annotated[int, tyro.conf.arg(help="New tokens per test prompt.")] = 64
+    repeats: Annotated[int, tyro.conf.arg(help="Measurements per prompt and method.")] = 2
+    tune_prompts: Annotated[int, tyro.conf.arg(help="Validation prompts for tuning.")] = 6
+    policy: Annotated[
+        str | None, tyro.conf.arg(help="Policy folder; an untrained network if absent.")
+    ] = None
+    pair: Annotated[
+        str | None, tyro.conf.arg(help="YAML file of a model pair; the default pair if absent.")
+    ] = None
+    seed: Annotated[int, tyro.conf.arg(help="Of prompts, orders and intervals.")] = 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; returns the exit status."""
+    arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym bench")
+    for name, least in (("prompts", 2), ("tokens", 2), ("repeats", 1), ("tune_prompts", 1)):
+        value = getattr(arguments, name)
+        if value < least:
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option}: must be at least {least}, got {value}")
+    config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
+    if config.drafter.kind == "none":
+        raise ConfigurationError("drafter.kind: the benchmark needs one; accepted: eagle3, ngram")
+    sources = [PromptSource()]
+    validation = load_prompts(sources, "validation", arguments.tune_prompts, arguments.seed)
+    test = load_prompts(sources, "test", arguments.prompts, arguments.seed)
+    pair = load_pair(config)
+    if arguments.policy is None:
+        deepest = max(1, depths(config.drafter)[-1])
+        controller = untrained_controller(deepest, config.drafter.beam_width, seed=arguments.seed)
+        say("no --policy: an untrained network of the default size is timed")
+    else:
+        controller = load_policy(arguments.policy, pair.fingerprint())
+    plan = BenchPlan(arguments.tokens, arguments.repeats, seed=arguments.seed)
+    with pinned_threads(config.threads):
+        bench = Bench(
+            pair, config.drafter, controller, reference_of(pair), WallClock(pair.device), plan
+        )
+        result = bench.run(encode(validation, pair.encode_prompt), encode(test, pair.encode_prompt))
+        origin = provenance(pair.device, pair.dtype, {"pair": pair.fingerprint()})
+    for entry in result.faults:
+        say(
+            f"DIFFERS: {entry.method} on {entry.prompt_id} at token {entry.position}, "
+            f"top-2 gap {entry.top2_gap:.3g}"
+        )
+    print_result(SCHEMA, {**result.payload, "provenance": origin})
+    return 1 if result.faults else 0

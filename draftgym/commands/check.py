@@ -1,0 +1,198 @@
+"""Check losslessness: speculative output against plain decoding and Transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Annotated, Any, Literal, get_args
+
+import tyro
+
+from draftgym.benchmark.divergence import Divergence
+from draftgym.benchmark.exactness import (
+    Candidate,
+    CheckResult,
+    CoveringController,
+    Setting,
+    check_exactness,
+)
+from draftgym.benchmark.methods import HuggingFaceMethod, SessionMethod
+from draftgym.benchmark.reference import Reference, reference_of
+from draftgym.benchmark.runner import encode, pinned_threads
+from draftgym.clock import Clock, WallClock
+from draftgym.configuration import load_yaml
+from draftgym.console import print_result, progress, say
+from draftgym.decoder.config import DrafterConfig, PairConfig
+from draftgym.decoder.controllers import PlainController
+from draftgym.decoder.pair import ModelPair, load_pair
+from draftgym.decoder.session import DecoderSession
+from draftgym.errors import ConfigurationError
+from draftgym.features import DEFAULT_SIZE_GRID
+from draftgym.prompts import Prompt, PromptSource, load_prompts
+
+SCHEMA = "draftgym.check/1"
+Drafter = Literal["ngram", "eagle3"]
+Rule = Literal["greedy"]
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Decode with a different depth and size in every round and compare token for token.
+
+    Runs in float32 with end-of-sequence ignored. Exits with 1 if anything differs other than
+    at a near-tie of the target, if a drafter accepts nothing, or if a cell of the table of
+    depths and sizes is never requested.
+    """
+
+    prompts: Annotated[int, tyro.conf.arg(help="Prompts of the test split.")] = 20
+    tokens: Annotated[int, tyro.conf.arg(help="New tokens per prompt.")] = 128
+    drafters: Annotated[str, tyro.conf.arg(help="Comma-separated: ngram, eagle3.")] = "ngram,eagle3"
+    rules: Annotated[str, tyro.conf.arg(help="Comma-separated verification rules: greedy.")] = (
+        "greedy"
+    )
+    pair: Annotated[
+        str | None, tyro.conf.arg(help="YAML file of a model pair; the default pair if absent.")
+    ] = None
+    seed: Annotated[int, tyro.conf.arg(help="Of prompts and of the order of cells.")] = 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the check; returns the exit status."""
+    arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym check")
+    if arguments.prompts < 1:
+        raise ConfigurationError(f"--prompts: must be at least 1, got {arguments.prompts}")
+    if arguments.tokens < 2:
+        raise ConfigurationError(f"--tokens: must be at least 2, got {arguments.tokens}")
+    drafters = _choices("--drafters", arguments.drafters, get_args(Drafter))
+    rules = _choices("--rules", arguments.rules, get_args(Rule))
+    config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
+    config = config.model_copy(update={"dtype": "float32"})
+    prompts = load_prompts([PromptSource()], "test", arguments.prompts, arguments.seed)
+    pair = load_pair(config)
+    with pinned_threads(config.threads):
+        result = check_pair(
+            pair,
+            config.drafter,
+            reference_of(pair),
+            prompts,
+            tokens=arguments.tokens,
+            drafters=drafters,
+            rules=rules,
+            seed=arguments.seed,
+            clock=WallClock(pair.device),
+        )
+    return report(result)
+
+
+def check_pair(
+    pair: ModelPair,
+    drafter: DrafterConfig,
+    reference: Reference,
+    prompts: Sequence[Prompt],
+    *,
+    tokens: int,
+    drafters: Sequence[str],
+    rules: Sequence[str],
+    seed: int,
+    clock: Clock,
+) -> CheckResult:
+    """Check every drafter under every rule on one pair.
+
+    Args:
+        pair: In float32.
+        drafter: Limits of the table of cells.
+        reference: The target in Transformers.
+        prompts: Prompts to decode.
+        tokens: New tokens per prompt.
+        drafters: Names of drafters.
+        rules: Names of verification rules.
+        seed: Of the order of cells.
+        clock: Source of time.
+    """
+    requests = encode(prompts, pair.encode_prompt)
+    plain = SessionMethod(
+        "plain", DecoderSession(pair, None, clock=clock, ignore_eos=True), PlainController()
+    )
+    candidates = [
+        _candidate(pair, drafter, name, rule, clock, seed)
+        for name, rule in product(drafters, rules)
+    ]
+    with progress("check", len(requests) * (2 + len(candidates))) as bar:
+        return check_exactness(
+            plain,
+            HuggingFaceMethod(reference.model, clock),
+            candidates,
+            requests,
+            tokens,
+            reference.judge,
+            bar,
+        )
+
+
+def cell_table(drafter: str, config: DrafterConfig) -> tuple[Setting, ...]:
+    """Every depth and size that a drafter can be asked for; look-ups know depth 0 only."""
+    depths = range(1) if drafter == "ngram" else range(config.max_depth + 1)
+    sizes = [size for size in DEFAULT_SIZE_GRID if size <= config.max_size]
+    return tuple(product(depths, sizes))
+
+
+def report(result: CheckResult) -> int:
+    """Print the result line, and on standard error what differs; returns the exit status."""
+    for entry in result.faults[:SHOWN]:
+        say(f"DIFFERS: {_described(entry)}")
+    if len(result.faults) > SHOWN:
+        say(f"... and {len(result.faults) - SHOWN} more")
+    for entry in result.near_ties:
+        say(f"near-tie, not counted: {_described(entry)}")
+    for cell in result.cells:
+        if cell.accepted == 0:
+            say(f"{cell.drafter}: accepted nothing, so this run shows nothing about it")
+        if cell.cells_visited < cell.cells_total:
+            say(
+                f"{cell.drafter}: {cell.rounds} rounds requested only {cell.cells_visited} of "
+                f"{cell.cells_total} cells; use more prompts or tokens"
+            )
+    payload: dict[str, Any] = {
+        "cells": [asdict(cell) for cell in result.cells],
+        "differing_tokens": result.differing_tokens,
+        "hf_differing_tokens": result.hf_differing_tokens,
+        "near_ties": [asdict(entry) for entry in result.near_ties],
+        "ok": result.ok,
+    }
+    print_result(SCHEMA, payload)
+    return 0 if result.ok else 1
+
+
+def _candidate(
+    pair: ModelPair, config: DrafterConfig, name: str, rule: str, clock: Clock, seed: int
+) -> Candidate:
+    table = cell_table(name, config)
+    controller = CoveringController(table, seed)
+    session = DecoderSession(
+        pair,
+        pair.new_drafter(name),
+        clock=clock,
+        max_depth=config.max_depth,
+        max_size=config.max_size,
+        ignore_eos=True,
+    )
+    return Candidate(name, rule, SessionMethod(name, session, controller), controller, table)
+
+
+def _described(entry: Divergence) -> str:
+    return (
+        f"{entry.method} on {entry.prompt_id} at token {entry.position}: expected "
+        f"{entry.expected}, got {entry.got}; top-2 gap {entry.top2_gap:.3g}"
+    )
+
+
+def _choices(option: str, text: str, accepted: Sequence[str]) -> list[str]:
+    chosen = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in chosen:
+        if name not in accepted:
+            raise ConfigurationError(f"{option}: unknown {name!r}; accepted: {', '.join(accepted)}")
+    if not chosen:
+        raise ConfigurationError(f"{option}: empty; accepted: {', '.join(accepted)}")
+    return chosen
