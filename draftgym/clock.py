@@ -80,6 +80,9 @@ class WallClock:
 class FakeClock:
     """Deterministic time: it advances only when work is noted.
 
+    It advances by whole ticks of a power of two, so that sums and differences are exact and the
+    same work takes the same seconds at any time of day.
+
     Args:
         fixed_seconds: Seconds per occurrence of a kind of work.
         unit_seconds: Seconds per unit of a kind of work (tokens ingested, nodes verified).
@@ -93,6 +96,7 @@ class FakeClock:
         "decide": 2e-5,
     }
     UNITS: Mapping[str, float] = {"draft": 5e-5, "verify": 5e-4}
+    TICKS_PER_SECOND = 2**36
 
     def __init__(
         self,
@@ -117,7 +121,8 @@ class FakeClock:
         self._now = seconds
 
     def note(self, work: str, units: int = 1) -> None:
-        self._now += self._fixed.get(work, 0.0) + units * self._unit.get(work, 0.0)
+        seconds = self._fixed.get(work, 0.0) + units * self._unit.get(work, 0.0)
+        self._now += round(seconds * self.TICKS_PER_SECOND) / self.TICKS_PER_SECOND
 
 
 def utc_now() -> str:
