@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from draftgym.benchmark.runner import quiet_process
 from draftgym.console import Bar, progress, say
 from draftgym.decoder.controllers import FixedController, RandomController, SplitController
 from draftgym.features import FeatureLayout
@@ -184,9 +185,10 @@ class Trainer:
             shown = self._phase_done()
 
         try:
-            statistics, metrics = learner.rollout(
-                environment, seed, lambda: self._progress(phase.policy), on_step
-            )
+            with quiet_process():
+                statistics, metrics = learner.rollout(
+                    environment, seed, lambda: self._progress(phase.policy), on_step
+                )
         except BaseException:
             # An unfinished rollout never happened: the checkpoint on disk stays the truth.
             position.phase_steps, position.phase_seconds = steps_before, seconds_before
@@ -233,7 +235,8 @@ class Trainer:
         """Time the exported pair on validation prompts; keep it if it is the best so far."""
         clock = self._bench.clock
         start = clock.boundary()
-        result = validate(self._bench, self._config.validation, self._validation_controller())
+        with quiet_process():
+            result = validate(self._bench, self._config.validation, self._validation_controller())
         self.position.validate_seconds += clock.boundary() - start
         # A pair counts only once both have learned something.
         whole = all(learner.rollouts or not self._has_phase(name) for name, learner in
