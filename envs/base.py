@@ -1,4 +1,4 @@
-"""What both environments share: episodes over prompts, seeds, rewards, records, totals.
+"""What both environments share: episodes over prompts, seeds, rewards, records.
 
 The decoding loop is the session's; an environment only decides when to draft and how much to
 verify, and adds up what the session measured.
@@ -7,111 +7,22 @@ verify, and adds up what the session measured.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from numpy.typing import NDArray
 
-from draftgym.clock import Clock
 from draftgym.features import FeatureLayout
 from draftgym.runtime import DecisionSeconds
 from draftgym.state import NO_CONFIDENCE, Controller, Float32Array, RoundRecord, RoundState
+from envs.interface import Action, Reseedable, Resumable, Session, as_index
 from envs.prompt_stream import PromptStream
 from envs.rewards import RateTracker, RewardKind, RoundReward
-
-Action = int | np.integer[Any] | NDArray[np.integer[Any]]
-
-
-class Session(Protocol):
-    """The part of `draftgym.decoder.session.DecoderSession` that environments drive."""
-
-    @property
-    def clock(self) -> Clock:
-        """Source of time."""
-
-    @property
-    def max_depth(self) -> int:
-        """Most draft passes in a round; 0 when the drafter makes none."""
-
-    @property
-    def max_size(self) -> int:
-        """Most drafted tokens verified in a round."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether the request ended."""
-
-    @property
-    def stop_reason(self) -> str | None:
-        """Why it ended."""
-
-    def start(self, prompt_tokens: Sequence[int], max_new_tokens: int) -> None:
-        """Prefill a prompt; the first token may already end the request."""
-
-    def begin_round(self) -> RoundState:
-        """Open a round; the state is updated in place while it runs."""
-
-    def draft(self) -> None:
-        """One draft pass."""
-
-    def end_round(self, size: int) -> RoundRecord:
-        """Verify and commit."""
-
-    def charge_policy(self, seconds: float) -> None:
-        """Add policy seconds to the running round."""
-
-    def last_pass_seconds(self) -> float:
-        """Seconds of the newest draft pass."""
-
-
-@runtime_checkable
-class Reseedable(Protocol):
-    """A controller with a random stream that a seeded reset restarts."""
-
-    def reseed(self, seed: int) -> None:
-        """Restart the stream."""
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """A controller with a state worth saving."""
-
-    def state_dict(self) -> dict[str, object]:
-        """Plain data."""
-
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """Continue from `state_dict`."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeTotals:
-    """Sums over one request, its prefill and first token left out.
-
-    Attributes:
-        rounds: Rounds, those without a decision included.
-        tokens: Emitted by them.
-        seconds: Wall seconds of them.
-        tau_emitted: Mean tokens per round, correction or bonus counted.
-        seconds_per_token: Ratio of the sums.
-        depths: Rounds by draft passes made.
-        sizes: Rounds by drafted tokens verified.
-        stop_reason: Why the request ended.
-    """
-
-    rounds: int
-    tokens: int
-    seconds: float
-    tau_emitted: float
-    seconds_per_token: float
-    depths: dict[int, int]
-    sizes: dict[int, int]
-    stop_reason: str | None
+from envs.totals import sum_up
 
 
 class SessionEnv(gymnasium.Env[Float32Array, Action]):
@@ -246,7 +157,7 @@ class SessionEnv(gymnasium.Env[Float32Array, Action]):
             info |= {"round": first, "clamped": first.clamped, "forced_rounds": tuple(forced)}
         if terminated:
             self._state = None
-            info["totals"] = totals(self._episode, self.session.stop_reason)
+            info["totals"] = sum_up(self._episode, self.session.stop_reason)
             observation = self._observe(_ended(state))
         else:
             observation = self._look(self._running)
@@ -362,37 +273,6 @@ class SessionEnv(gymnasium.Env[Float32Array, Action]):
 def box(low: Float32Array, high: Float32Array) -> spaces.Space[Float32Array]:
     """The observation space of a layout's bounds."""
     return spaces.Box(low, high, dtype=np.float32)
-
-
-def as_index(value: Action, count: int, name: str = "action") -> int:
-    """One integer from what agents and users pass: int, numpy integer, array of one element.
-
-    Raises:
-        ValueError: If it is not one integer in 0 to `count - 1`.
-    """
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "iub":
-        raise ValueError(f"{name}: must be one integer, got {value!r}")
-    index = int(array.item())
-    if not 0 <= index < count:
-        raise ValueError(f"{name}: must be 0 to {count - 1}, got {index}")
-    return index
-
-
-def totals(records: Sequence[RoundRecord], stop_reason: str | None) -> EpisodeTotals:
-    """Sum up a request; ratios are ratios of sums."""
-    tokens = sum(record.emitted for record in records)
-    seconds = sum(record.seconds for record in records)
-    return EpisodeTotals(
-        rounds=len(records),
-        tokens=tokens,
-        seconds=seconds,
-        tau_emitted=tokens / max(len(records), 1),
-        seconds_per_token=seconds / max(tokens, 1),
-        depths=dict(sorted(Counter(record.depth for record in records).items())),
-        sizes=dict(sorted(Counter(record.size for record in records).items())),
-        stop_reason=stop_reason,
-    )
 
 
 def _ended(state: RoundState) -> RoundState:

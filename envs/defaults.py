@@ -14,7 +14,7 @@ from draftgym.decoder.session import DecoderSession
 from draftgym.features import FeatureLayout
 from draftgym.prompts import PromptSource, load_prompts
 from draftgym.state import Controller
-from envs.base import Session
+from envs.interface import Session
 
 _DEFAULT_SIZE = 8
 

@@ -9,7 +9,8 @@ from gymnasium import spaces
 from draftgym.features import FeatureLayout
 from draftgym.runtime import DecisionSeconds
 from draftgym.state import Controller, Float32Array, RoundState
-from envs.base import Session, SessionEnv, box
+from envs.base import SessionEnv, box
+from envs.interface import Session
 from envs.rewards import RateTracker, RewardKind
 
 

@@ -25,10 +25,12 @@ from draftgym.decoder.session import DecoderSession
 from draftgym.features import Feature, FeatureLayout
 from draftgym.runtime import DecisionSeconds
 from draftgym.state import RoundRecord, RoundState
-from envs.base import EpisodeTotals, SessionEnv, as_index
+from envs.base import SessionEnv
 from envs.depth import DraftDepthEnv
+from envs.interface import as_index
 from envs.rewards import REWARD_KINDS, RateTracker, RewardKind, RoundReward
 from envs.size import VerifySizeEnv
+from envs.totals import EpisodeTotals
 from tests.tiny import tiny_pair
 
 IDS = ("DraftGym/DraftDepth-v0", "DraftGym/VerifySize-v0")
