@@ -68,6 +68,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = tyro.cli(Arguments, args=list(argv), prog="train.py")
     config = read_config(arguments)
     folder = arguments.runs / config.run
+    elsewhere = "" if arguments.runs == Arguments.runs else f" --runs {arguments.runs}"
     try:
         payload = train(
             config, folder, plan=read_plan(config, arguments.config), resume=arguments.resume
@@ -75,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         say(
             f"stopped; every completed rollout is saved. Go on with: "
-            f"python train.py {arguments.config} --run {config.run} --resume"
+            f"python train.py {arguments.config} --run {config.run} --resume{elsewhere}"
         )
         return 130
     print_result(SCHEMA, payload)

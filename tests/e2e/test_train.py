@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+from draftgym.commands import train as command
+from draftgym.commands.train import Arguments, read_config
 from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.features import FeatureLayout
 from draftgym.runtime import load
@@ -196,3 +198,40 @@ def test_finished_run_resumes_to_the_same_result(finished: tuple[Path, dict[str,
     again = run(folder, resume=True)
     assert again["steps"] == payload["steps"]
     assert (folder / "policy" / "policy.safetensors").read_bytes() == before
+
+
+def test_command_line_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("seed: 3\n")
+    arguments = Arguments(config=file, run="other", set=("pair.device=cpu", "seed=4"))
+    config = read_config(arguments)
+    assert (config.run, config.seed, config.pair.device) == ("other", 4, "cpu")
+    with pytest.raises(ConfigurationError, match=r"mine\.yaml.*\n.*nothing: unknown field"):
+        read_config(Arguments(config=file, set=("nothing=1",)))
+    with pytest.raises(ConfigurationError, match="must look like"):
+        read_config(Arguments(config=file, set=("nothing",)))
+
+
+def test_stopping_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: Any, **__: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "train", stopped)
+    file = tmp_path / "mine.yaml"
+    file.write_text("run: mine\n")
+    assert command.main([str(file)]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--run mine --resume" in captured.err.replace("\n", " ")
+
+
+def test_online_wandb_without_a_login_stops_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    with pytest.raises(ConfigurationError, match="wandb login"):
+        run(tmp_path / "run", changes={"wandb": {"mode": "online"}})
+    assert not (tmp_path / "run").exists()
