@@ -39,7 +39,7 @@ class DataConfig(BaseModel):
         "prompts found there are not answered again.",
     )
     answers_weights: dict[Split, float] = Field(
-        default_factory=lambda: {"drafter": 0.85, "policy": 0.15},
+        {"drafter": 0.85, "policy": 0.15},
         description="Share of requests per split in the file of answers.",
     )
     sources: tuple[TextSource, ...] = Field((TextSource(),), description="Prompts.")

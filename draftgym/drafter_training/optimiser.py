@@ -29,7 +29,7 @@ def orthogonalise(matrix: Tensor, iterations: int = 5) -> Tensor:
         ``[m, n]``, with singular values in about [0.7, 1.2].
     """
     a, b, c = _NEWTON_SCHULZ
-    wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    wide: Tensor = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     wide = wide / (wide.norm() + 1e-7)
     for _ in range(iterations):
         gram = wide @ wide.T

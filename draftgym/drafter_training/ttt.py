@@ -138,7 +138,9 @@ def soft_cross_entropy(
         The summed loss in nats, a scalar, and the first choice at each position as a draft id,
         int64 ``[N]``.
     """
-    loss, choices = _SoftCrossEntropy.apply(normed, output_rows, targets, weights)
+    loss, choices = _SoftCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        normed, output_rows, targets, weights
+    )
     return loss, choices
 
 
