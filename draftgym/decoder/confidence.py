@@ -8,6 +8,9 @@ import torch
 from draftgym.decoder.tree import DraftTree
 from draftgym.state import NO_CONFIDENCE, Confidence
 
+# Instead of -inf, which times a probability of 0 would be NaN.
+_LEAST = np.float32(-1e4)
+
 
 @torch.inference_mode()
 def read_confidence(tree: DraftTree) -> Confidence:
@@ -22,13 +25,32 @@ def read_confidence(tree: DraftTree) -> Confidence:
     """
     if tree.size == 0:
         return NO_CONFIDENCE
+    return read_host(tree) if tree.scores.device.type == "cpu" else read_device(tree)
+
+
+def read_host(tree: DraftTree) -> Confidence:
+    """Read a tree in host memory: numpy on the same memory, a third of torch's call overhead."""
+    nodes = -np.sort(-tree.scores[1 : tree.size + 1].numpy())
+    if tree.expanded_log_probs is None:
+        return Confidence(nodes[:1], 0.0, 0.0, nodes)
+    log_probs = tree.expanded_log_probs.numpy()
+    probs = np.exp(log_probs)
+    entropy = -float(np.dot(probs, np.maximum(log_probs, _LEAST)))
+    best = probs.argmax()
+    top = float(probs[best])
+    probs[best] = 0.0
+    return Confidence(tree.frontier_scores.numpy(), entropy, top - float(probs.max()), nodes)
+
+
+def read_device(tree: DraftTree) -> Confidence:
+    """Read a tree from a device in one transfer."""
     nodes = torch.sort(tree.scores[1 : tree.size + 1], descending=True).values
     log_probs = tree.expanded_log_probs
     if log_probs is None:
         scores = nodes.cpu().numpy()
         return Confidence(scores[:1], 0.0, 0.0, scores)
     probs = log_probs.exp()
-    entropy = -torch.dot(probs, log_probs.clamp_min(-1e4))  # 0 * -inf is 0 here
+    entropy = -torch.dot(probs, log_probs.clamp_min(float(_LEAST)))
     top = probs.topk(2).values
     packed = torch.cat((entropy.view(1), (top[0] - top[1]).view(1), tree.frontier_scores, nodes))
     values = packed.cpu().numpy().astype(np.float32, copy=False)

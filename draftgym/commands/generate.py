@@ -1,0 +1,112 @@
+"""Answer one prompt, streamed, with an exported policy or a fixed depth and size."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from draftgym.clock import WallClock
+from draftgym.configuration import load_yaml
+from draftgym.console import print_result, say
+from draftgym.decoder.config import PairConfig
+from draftgym.decoder.controllers import FixedController
+from draftgym.decoder.generate import GenerationResult, generate
+from draftgym.decoder.pair import load_pair
+from draftgym.decoder.session import DecoderSession
+from draftgym.decoder.streaming import TextStream
+from draftgym.errors import ConfigurationError
+from draftgym.runtime import ExportedController, load
+from draftgym.state import Controller, MeasuredCosts
+
+SCHEMA = "draftgym.generate/1"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Stream an answer, then say how fast it was and how deep was drafted."""
+
+    prompt: Annotated[str, tyro.conf.Positional]
+    """What to ask; `-` reads standard input."""
+    policy: str | None = None
+    """Folder of an exported policy (RUN/policy)."""
+    depth: int = 2
+    """Draft passes per round, without a policy; 0 with size 0 decodes plainly."""
+    size: int = 4
+    """Drafted tokens verified per round, without a policy."""
+    max_new_tokens: int = 256
+    """Budget."""
+    pair: str | None = None
+    """YAML file of a model pair; the default pair if absent."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Parse, answer, report; returns the exit status."""
+    arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym generate")
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    for name in ("depth", "size"):
+        if getattr(arguments, name) < 0:
+            raise ConfigurationError(f"--{name}: must be at least 0")
+    if arguments.max_new_tokens < 1:
+        raise ConfigurationError("--max-new-tokens: must be at least 1")
+    config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
+    policy = None if arguments.policy is None else load(arguments.policy)
+    pair = load_pair(config)
+    if arguments.policy is not None:
+        policy = load(arguments.policy, pair_fingerprint=pair.fingerprint())
+    controller: Controller = policy or FixedController(arguments.depth, arguments.size)
+    session = DecoderSession(
+        pair,
+        pair.new_drafter(),
+        clock=WallClock(pair.device),
+        max_depth=config.drafter.max_depth,
+        max_size=config.drafter.max_size,
+        costs=policy.costs if isinstance(policy, ExportedController) else MeasuredCosts(),
+    )
+    tokens = pair.encode_prompt([prompt])
+    if len(tokens) >= session.context_limit:
+        raise ConfigurationError(
+            f"the prompt has {len(tokens)} tokens, the context limit is {session.context_limit}"
+        )
+    stream = TextStream(pair.decode, lambda text: print(text, end="", flush=True))
+    result = generate(session, tokens, arguments.max_new_tokens, controller, stream.push)
+    stream.close()
+    print()
+    say(describe(result))
+    print_result(SCHEMA, summary(result))
+    return 0
+
+
+def summary(result: GenerationResult) -> dict[str, object]:
+    """Figures of one answer; time per token leaves out the prefill and its first token."""
+    emitted = sum(record.emitted for record in result.records)
+    depths = Counter(record.depth for record in result.records)
+    sizes = Counter(record.size for record in result.records)
+    return {
+        "tokens": len(result.tokens),
+        "rounds": len(result.records),
+        "tokens_per_second": emitted / result.seconds if result.seconds else None,
+        "tau_emitted": result.tau_emitted,
+        "prefill_seconds": result.prefill_seconds,
+        "decode_seconds": result.seconds,
+        "depths": {str(depth): count for depth, count in sorted(depths.items())},
+        "sizes": {str(size): count for size, count in sorted(sizes.items())},
+        "stop_reason": result.stop_reason,
+    }
+
+
+def describe(result: GenerationResult) -> str:
+    """The same for people, in one line."""
+    figures = summary(result)
+    speed = figures["tokens_per_second"]
+    return (
+        f"{figures['tokens']} tokens ({figures['stop_reason']}); "
+        + (f"{speed:.1f} tokens/s, " if isinstance(speed, float) else "")
+        + f"{result.tau_emitted:.2f} per round (bonus counted); "
+        f"depths {figures['depths']}, sizes {figures['sizes']}; "
+        f"first token after {1e3 * result.prefill_seconds:.0f} ms"
+    )
