@@ -47,6 +47,14 @@ class DecodeLinear(nn.Module):
         return F.linear(x, self._weight, self._bias)
 
 
+def fuse_linears(*linears: nn.Linear) -> DecodeLinear:
+    """One layer that computes several with the same input; their outputs lie side by side."""
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    if linears[0].bias is None:
+        return DecodeLinear(weight)
+    return DecodeLinear(weight, torch.cat([linear.bias.detach() for linear in linears]))
+
+
 def pack_linears(module: nn.Module) -> int:
     """Replace every `nn.Linear` below `module` for decoding; returns how many were replaced."""
     replaced = 0

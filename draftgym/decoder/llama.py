@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from draftgym.decoder.cache import KVCache
-from draftgym.decoder.linear import DecodeLinear
+from draftgym.decoder.linear import DecodeLinear, fuse_linears
 from draftgym.errors import DraftGymError
 
 SUPPORTED_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
@@ -93,13 +93,6 @@ class _Layer:
     down: DecodeLinear
 
 
-def _fuse(*linears: nn.Linear) -> DecodeLinear:
-    weight = torch.cat([linear.weight.detach() for linear in linears])
-    if linears[0].bias is None:
-        return DecodeLinear(weight)
-    return DecodeLinear(weight, torch.cat([linear.bias.detach() for linear in linears]))
-
-
 class LlamaTarget:
     """Llama, Mistral, Qwen2 and Qwen3 without sliding windows.
 
@@ -146,12 +139,12 @@ class LlamaTarget:
         has_norms = hasattr(attention, "q_norm")
         return _Layer(
             attention_norm=layer.input_layernorm.weight.detach(),
-            qkv=_fuse(attention.q_proj, attention.k_proj, attention.v_proj),
+            qkv=fuse_linears(attention.q_proj, attention.k_proj, attention.v_proj),
             query_norm=attention.q_norm.weight.detach() if has_norms else None,
             key_norm=attention.k_norm.weight.detach() if has_norms else None,
             output=DecodeLinear(attention.o_proj.weight, attention.o_proj.bias),
             mlp_norm=layer.post_attention_layernorm.weight.detach(),
-            gate_up=_fuse(mlp.gate_proj, mlp.up_proj),
+            gate_up=fuse_linears(mlp.gate_proj, mlp.up_proj),
             down=DecodeLinear(mlp.down_proj.weight, mlp.down_proj.bias),
         )
 

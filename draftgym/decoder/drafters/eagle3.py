@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from draftgym.decoder.drafters.base import Committed
 from draftgym.decoder.drafters.eagle3_head import Eagle3Head
-from draftgym.decoder.linear import pack_linears
 from draftgym.decoder.tree import DraftTree
 
 INGEST_CHUNK_TOKENS = 512
@@ -55,7 +54,7 @@ class Eagle3Drafter:
             raise ValueError(
                 f"beam_width {beam_width} exceeds draft_vocab_size {config.draft_vocab_size}"
             )
-        pack_linears(head)
+        head.pack()
         self._head, self._embedding = head, embedding
         self._target_ids = head.target_ids().to(embedding.device)
         self._width = beam_width

@@ -22,6 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from draftgym.decoder.linear import DecodeLinear, fuse_linears, pack_linears
+
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 ARCHITECTURE = "draftgym.eagle3/1"
@@ -110,6 +112,18 @@ class _Attention(nn.Module):
         self.k_proj = nn.Linear(2 * config.hidden_size, kv_heads * dim, bias=False)
         self.v_proj = nn.Linear(2 * config.hidden_size, kv_heads * dim, bias=False)
         self.o_proj = nn.Linear(heads * dim, config.hidden_size, bias=False)
+        self._sizes = (heads * dim, kv_heads * dim, kv_heads * dim)
+        self._qkv: DecodeLinear | None = None
+
+    def project(self, joined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self._qkv is None:
+            return self.q_proj(joined), self.k_proj(joined), self.v_proj(joined)
+        query, key, value = self._qkv(joined).split(self._sizes, -1)
+        return query, key, value
+
+    def pack(self) -> None:
+        self._qkv = fuse_linears(self.q_proj, self.k_proj, self.v_proj)
+        del self.q_proj, self.k_proj, self.v_proj
 
 
 class _FeedForward(nn.Module):
@@ -119,11 +133,19 @@ class _FeedForward(nn.Module):
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         self._activation = _ACTIVATIONS[config.hidden_act]
+        self._gate_up: DecodeLinear | None = None
 
     def forward(self, hidden: Tensor) -> Tensor:
-        gated = self._activation(self.gate_proj(hidden)) * self.up_proj(hidden)
-        projected: Tensor = self.down_proj(gated)
+        if self._gate_up is None:
+            gate, up = self.gate_proj(hidden), self.up_proj(hidden)
+        else:
+            gate, up = self._gate_up(hidden).chunk(2, -1)
+        projected: Tensor = self.down_proj(self._activation(gate) * up)
         return projected
+
+    def pack(self) -> None:
+        self._gate_up = fuse_linears(self.gate_proj, self.up_proj)
+        del self.gate_proj, self.up_proj
 
 
 class _DecoderLayer(nn.Module):
@@ -156,6 +178,7 @@ class Eagle3Head(nn.Module):
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__()
         self.config = config
+        self._packed = False
         width = config.hidden_size
         self.fc = nn.Linear(len(config.feature_layers) * width, width, bias=False)
         self.midlayer = _DecoderLayer(config)
@@ -191,10 +214,10 @@ class Eagle3Head(nn.Module):
         joined = torch.cat((layer.input_layernorm(embeddings), layer.hidden_norm(hidden)), dim=-1)
         cos = self.rope_cos[positions].unsqueeze(-2)  # [..., 1, dim]
         sin = self.rope_sin[positions].unsqueeze(-2)
-        query = rotate(layer.self_attn.q_proj(joined).unflatten(-1, (-1, dim)), cos, sin)
-        key = rotate(layer.self_attn.k_proj(joined).unflatten(-1, (-1, dim)), cos, sin)
-        value = layer.self_attn.v_proj(joined).unflatten(-1, (-1, dim))
-        attended = attend(query, key, value).flatten(-2)
+        query, key, value = (
+            part.unflatten(-1, (-1, dim)) for part in layer.self_attn.project(joined)
+        )
+        attended = attend(rotate(query, cos, sin), rotate(key, cos, sin), value).flatten(-2)
         hidden = hidden + layer.self_attn.o_proj(attended)
         output: Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
         return output
@@ -203,6 +226,14 @@ class Eagle3Head(nn.Module):
         """Score the draft vocabulary: ``[..., H]`` before the final norm to ``[..., draft]``."""
         scores: Tensor = self.lm_head(self.norm(hidden))
         return scores
+
+    def pack(self) -> None:
+        """Fuse and pack the linear layers for decoding; the head can no longer be trained."""
+        if not self._packed:
+            self.midlayer.self_attn.pack()
+            self.midlayer.mlp.pack()
+            pack_linears(self)
+            self._packed = True
 
     def target_ids(self) -> Tensor:
         """Return the target id of every draft id, int64 ``[draft_vocab]``."""
