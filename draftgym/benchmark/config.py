@@ -89,6 +89,7 @@ class EvaluateConfig(BaseModel):
     validation: ValidationConfig = ValidationConfig(prompts=12)
     test: PhaseConfig = PhaseConfig(prompts=24, repeats=2)
     warm_up_tokens: int = Field(16, ge=2, le=4096, description="Discarded run per method.")
+    cost_rounds: int = Field(12, ge=2, le=1000, description="Rounds per setting for the costs.")
     policy: str | None = Field(None, description="Folder of an exported policy; optional.")
     seeds: SeedConfig = SeedConfig()
     bootstrap_resamples: int = Field(RESAMPLES, ge=100, le=1_000_000)

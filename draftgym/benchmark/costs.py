@@ -116,10 +116,10 @@ def measure_costs(
             session.start(requests[turn % len(requests)].tokens, max_new_tokens)
             # A prompt's first round is colder than the rest, so it is left out.
             found = list(session.run(controller))[1:]
+            if bar is not None:
+                bar.advance(min(len(found), wanted - len(records)))
             records += found
             turn += 1
-            if bar is not None:
-                bar.advance(len(found))
             if turn >= 4 * wanted:
                 raise DraftGymError("the prompts end before costs can be measured; use others")
     return summarise_costs(records)

@@ -111,6 +111,7 @@ class _Evaluator:
 
     def run(self) -> Evaluation:
         config = self._config
+        say(f"{self._pair.device}, {self._pair.dtype}; {self._pair.generation.describe()}")
         write_json(self._folder / "config.json", config)
         policy = None if config.policy is None else self._policy_method(config.policy)
         plain = SessionMethod(
@@ -164,8 +165,11 @@ class _Evaluator:
             if known.pop("key") == self._key:
                 return MeasuredCosts(**known)
         table = cost_table(self._config.pair.drafter, size_grid)
-        with progress("costs", len(table) * 12) as bar:
-            curve = measure_costs(session, self._validation, table, bar=bar)
+        rounds = self._config.cost_rounds
+        with progress("costs", len(table) * rounds) as bar:
+            curve = measure_costs(
+                session, self._validation, table, rounds_per_setting=rounds, bar=bar
+            )
         write_json(file, {"key": self._key, **asdict(curve.measured)})
         return curve.measured
 

@@ -5,15 +5,12 @@ Every file replaces its predecessor in one step, so a reader never sees half a r
 
 from __future__ import annotations
 
-import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from draftgym.benchmark.plots import plots
 from draftgym.storage import write_bytes, write_json, write_text
-
-Row = Mapping[str, Any]
 
 
 def write_report(
@@ -35,14 +32,8 @@ def write_report(
         write_json(folder / "report.json", {**payload, "details": details}),
         write_text(folder / "report.md", markdown(payload, details)),
     ]
-    figures = {
-        "time_per_token": _time_per_token(payload["results"]),
-        "validation": _validation(details["validation"]),
-        "decisions": _decisions(details["decisions"]),
-        "time_split": _time_split(details["time_split"]),
-    }
-    for name, figure in figures.items():
-        files.append(write_bytes(folder / "plots" / f"{name}.png", _png(figure)))
+    for name, png in plots(payload["results"], details).items():
+        files.append(write_bytes(folder / "plots" / f"{name}.png", png))
     return files
 
 
@@ -68,10 +59,14 @@ def markdown(payload: Mapping[str, Any], details: Mapping[str, Any]) -> str:
     ]
     for row in payload["results"]:
         speedup = details["speedups"][row["method"]]
+        low, high = row["ci95"]
         lines.append(
-            f"| {row['method']} | {row['ms_per_token']:.2f} {_limits(row['ci95'])} "
+            f"| {row['method']} | {row['ms_per_token']:.2f} [{low:.2f}, {high:.2f}] "
             f"| {row['tau_emitted']:.2f} | {row['speedup']:.3f} {_limits(speedup['ci95'])} |"
         )
+    lines += ["", "![Time per token](plots/time_per_token.png)"]
+    lines += ["", "![Where the time goes](plots/time_split.png)"]
+    lines += ["", "![Depths and sizes used](plots/decisions.png)"]
     lines += ["", "## Speedup by domain", "", *_domain_table(details["domains"])]
     lines += [
         "",
@@ -85,6 +80,7 @@ def markdown(payload: Mapping[str, Any], details: Mapping[str, Any]) -> str:
         f"| {row['tau_emitted']:.2f} | {row['speedup']:.3f} |"
         for row in details["validation"]
     ]
+    lines += ["", "![Validation](plots/validation.png)"]
     lines += ["", "## Outputs", "", *_outputs(payload, details)]
     lines += ["", "## Provenance", ""]
     lines += [f"- {key}: `{value}`" for key, value in provenance.items()]
@@ -143,72 +139,4 @@ def _outputs(payload: Mapping[str, Any], details: Mapping[str, Any]) -> list[str
 
 
 def _limits(limits: Sequence[float]) -> str:
-    return f"[{limits[0]:.3g}, {limits[1]:.3g}]"
-
-
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    # The object interface, because pyplot would pick a display and keep every figure alive.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()
-
-
-def _time_per_token(results: Sequence[Row]) -> Any:
-    figure, axes = _figure(7, 0.5 * len(results) + 1.5)
-    for index, row in enumerate(reversed(results)):
-        low, high = row["ci95"]
-        value = row["ms_per_token"]
-        axes.errorbar(value, index, xerr=[[max(0, value - low)], [max(0, high - value)]], fmt="o")
-    axes.set_yticks(range(len(results)), [row["method"] for row in reversed(results)])
-    axes.set_xlabel("ms per token, test prompts (95% interval)")
-    return figure
-
-
-def _validation(rows: Sequence[Row]) -> Any:
-    figure, axes = _figure(6, 4)
-    for depth in sorted({row["depth"] for row in rows if row["depth"] is not None}):
-        line = sorted((row["size"], row["speedup"]) for row in rows if row["depth"] == depth)
-        axes.plot(*zip(*line, strict=True), marker="o", label=f"D = {depth}")
-    axes.axhline(1.0, color="grey", linewidth=0.8)
-    axes.set_xlabel("verified tokens V")
-    axes.set_ylabel("speedup over plain decoding, validation")
-    axes.legend()
-    return figure
-
-
-def _decisions(decisions: Mapping[str, Mapping[str, Sequence[int]]]) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    for axes, kind in zip(figure.subplots(1, 2), ("depth", "size"), strict=True):
-        width = 0.8 / max(1, len(decisions))
-        for index, (method, chosen) in enumerate(decisions.items()):
-            counts = Counter(chosen[kind])
-            total = max(1, sum(counts.values()))
-            places = [value + index * width for value in sorted(counts)]
-            shares = [counts[value] / total for value in sorted(counts)]
-            axes.bar(places, shares, width, label=method)
-        axes.set_xlabel(f"{kind} per round")
-        axes.set_ylabel("share of rounds")
-    figure.axes[0].legend(fontsize="small")
-    return figure
-
-
-def _time_split(split: Mapping[str, Mapping[str, float]]) -> Any:
-    figure, axes = _figure(7, 0.5 * len(split) + 1.5)
-    methods = list(split)[::-1]
-    left = [0.0] * len(methods)
-    for part in ("verify", "draft", "commit", "policy", "other"):
-        values = [split[method][part] for method in methods]
-        axes.barh(methods, values, left=left, label=part)
-        left = [a + b for a, b in zip(left, values, strict=True)]
-    axes.set_xlabel("ms per token")
-    axes.legend(fontsize="small")
-    return figure
+    return f"[{limits[0]:.3f}, {limits[1]:.3f}]"

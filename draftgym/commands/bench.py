@@ -64,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
     validation = load_prompts(sources, "validation", arguments.tune_prompts, arguments.seed)
     test = load_prompts(sources, "test", arguments.prompts, arguments.seed)
     pair = load_pair(config)
+    say(f"{pair.device}, {pair.dtype}; {pair.generation.describe()}")
     if arguments.policy is None:
         deepest = max(1, depths(config.drafter)[-1])
         controller = untrained_controller(deepest, config.drafter.beam_width, seed=arguments.seed)

@@ -68,9 +68,12 @@ def main(argv: Sequence[str]) -> int:
     drafters = _choices("--drafters", arguments.drafters, get_args(Drafter))
     rules = _choices("--rules", arguments.rules, get_args(Rule))
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
-    config = config.model_copy(update={"dtype": "float32"})
+    # Load what is checked: without eagle3 among the drafters no head is needed.
+    drafter = config.drafter.model_copy(update={"kind": drafters[-1]})
+    config = config.model_copy(update={"dtype": "float32", "drafter": drafter})
     prompts = load_prompts([PromptSource()], "test", arguments.prompts, arguments.seed)
     pair = load_pair(config)
+    say(f"{pair.device}, float32; {pair.generation.describe()}; end-of-sequence ignored")
     with pinned_threads(config.threads):
         result = check_pair(
             pair,

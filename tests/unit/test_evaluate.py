@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from draftgym.benchmark import evaluate as evaluator
+from draftgym.benchmark import report
 from draftgym.benchmark.bench import Bench, BenchPlan, coarse_cells, neighbours
 from draftgym.benchmark.config import Cell, EvaluateConfig, largest_size
 from draftgym.benchmark.costs import cost_table, measure_costs
@@ -59,6 +60,7 @@ def make_config(pair: ModelPair, output: Path, **changes: Any) -> EvaluateConfig
             },
             "test": {"prompts": 6, "max_new_tokens": 16, "repeats": 2},
             "warm_up_tokens": 2,
+            "cost_rounds": 2,
             "bootstrap_resamples": 500,
             "output": str(output),
             **changes,
@@ -73,6 +75,12 @@ def run(config: EvaluateConfig, pair: ModelPair) -> Evaluation:
 @pytest.fixture
 def pair() -> ModelPair:
     return make_pair(eos=frozenset())
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than everything else; one test looks at the plots."""
+    monkeypatch.setattr(report, "plots", lambda results, details: {})
 
 
 @pytest.mark.parametrize("name", ["quick", "default"])
@@ -167,6 +175,7 @@ def matching_policy(pair: ModelPair) -> Any:
     return replace(policy, pair=pair.fingerprint())
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_without_a_policy_fixed_cells_are_still_judged(pair: ModelPair, tmp_path: Path) -> None:
     result = run(make_config(pair, tmp_path), pair)
     assert result.payload["policy_vs_best_fixed"] is None
@@ -182,6 +191,7 @@ def test_without_a_policy_fixed_cells_are_still_judged(pair: ModelPair, tmp_path
     assert result.payload["best_fixed_hindsight"]["speedup"] == pytest.approx(max(shown))
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_restart_skips_finished_blocks_and_gives_the_same_result(
     pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +231,7 @@ def test_a_policy_of_another_pair_is_refused(pair: ModelPair, tmp_path: Path) ->
         run(config, pair)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_texts_that_end_at_once_are_left_out_and_named(tmp_path: Path) -> None:
     # Whatever some prompt's first token is ends its text: no decoding round is left to time.
     open_pair = make_pair(eos=frozenset())
@@ -238,8 +249,8 @@ def test_texts_that_end_at_once_are_left_out_and_named(tmp_path: Path) -> None:
     assert len(gone) < 5
     closed = make_pair(eos=frozenset({stop}))
     result = run(make_config(closed, tmp_path / "b"), closed)
-    report = json.loads((result.folder / "report.json").read_text())
-    assert set(report["details"]["left_out"]) == gone
+    written = json.loads((result.folder / "report.json").read_text())
+    assert set(written["details"]["left_out"]) == gone
     assert result.payload["prompts"] == 6
 
 
@@ -441,6 +452,7 @@ class Liar(SessionMethod):
         return replace(honest, output=(*honest.output[:-1], wrong))
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_wrong_output_is_counted_and_listed(
     pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
