@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 
@@ -37,9 +35,7 @@ def read_host(tree: DraftTree) -> Confidence:
         return Confidence(nodes[:1], 0.0, 0.0, nodes)
     log_probs = tree.expanded_log_probs.numpy()
     probs = np.exp(log_probs)
-    entropy = -float(np.dot(probs, log_probs))
-    if math.isnan(entropy):  # 0 * -inf is 0 here
-        entropy = -float(np.dot(probs, np.maximum(log_probs, _LEAST)))
+    entropy = -float(np.dot(probs, np.maximum(log_probs, _LEAST)))
     best = probs.argmax()
     top = float(probs[best])
     probs[best] = 0.0
