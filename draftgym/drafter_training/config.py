@@ -11,6 +11,10 @@ from draftgym.prompts.prompt import Split
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
+def _shared_weights() -> dict[Split, float]:
+    return {"drafter": 0.85, "policy": 0.15}
+
+
 class TextSource(BaseModel):
     """Prompts and what to make of them."""
 

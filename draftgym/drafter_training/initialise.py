@@ -1,6 +1,7 @@
 """A new head from a target: its vocabulary, its frozen output rows, its first weights."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,10 @@ from draftgym.drafter_training.data import TokenRow
 def choose_vocabulary(rows: Sequence[TokenRow], size: int, target_vocab_size: int) -> Tensor:
     """Choose the most frequent tokens, ties and any remainder by lowest id.
 
+    Rows count by the family of their request (its id without the number): a family of n tokens
+    weighs as sqrt(n), so that thousands of sums do not push out the words of small domains and
+    other languages.
+
     Args:
         rows: Rows of the drafter split.
         size: Number of tokens to choose.
@@ -22,8 +27,14 @@ def choose_vocabulary(rows: Sequence[TokenRow], size: int, target_vocab_size: in
     Returns:
         Strictly increasing target ids, int64 ``[size]``.
     """
-    counts = Counter(token for row in rows for token in row.tokens)
-    ranked = sorted(range(target_vocab_size), key=lambda token: (-counts[token], token))
+    families: dict[str, Counter[int]] = defaultdict(Counter)
+    for row in rows:
+        families[row.request_id.rstrip("0123456789")].update(row.tokens)
+    weights = [0.0] * target_vocab_size
+    for _, counts in sorted(families.items()):
+        for token, count in counts.items():
+            weights[token] += count / math.sqrt(counts.total())
+    ranked = sorted(range(target_vocab_size), key=lambda token: (-weights[token], token))
     return torch.tensor(sorted(ranked[:size]))
 
 

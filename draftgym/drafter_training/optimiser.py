@@ -29,12 +29,13 @@ def orthogonalise(matrix: Tensor, iterations: int = 5) -> Tensor:
         ``[m, n]``, with singular values in about [0.7, 1.2].
     """
     a, b, c = _NEWTON_SCHULZ
-    wide: Tensor = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    tall = matrix.shape[0] > matrix.shape[1]
+    wide: Tensor = matrix.T if tall else matrix
     wide = wide / (wide.norm() + 1e-7)
     for _ in range(iterations):
         gram = wide @ wide.T
         wide = a * wide + (b * gram + c * gram @ gram) @ wide
-    return wide.T if matrix.shape[0] > matrix.shape[1] else wide
+    return wide.T if tall else wide
 
 
 class Muon(torch.optim.Optimizer):

@@ -311,6 +311,14 @@ def test_vocabulary_is_the_most_frequent_tokens_in_order() -> None:
     assert choose_vocabulary(rows, 6, 40).tolist() == [0, 1, 2, 5, 7, 9]
 
 
+def test_vocabulary_hears_small_families() -> None:
+    sums = [TokenRow(f"sum-{n}", f"sum-{n}", (1, 1, 1, 2)) for n in range(100)]
+    chats = [TokenRow("chat-1", "chat-1", (8,) * 10)]
+    # Token 8 is a tenth as frequent as token 2, but all of its family.
+    assert choose_vocabulary(sums + chats, 2, 40).tolist() == [1, 2]
+    assert choose_vocabulary(sums + 3 * chats, 2, 40).tolist() == [1, 8]
+
+
 def test_shared_prefix() -> None:
     rows = [TokenRow("a", "a", (1, 2, 3)), TokenRow("b", "b", (1, 2), (4,))]
     assert shared_prefix_tokens(rows) == 2
@@ -392,7 +400,7 @@ def test_resuming_equals_an_uninterrupted_run(
         count += 1
         HeadTrainer._train_step(killed, batch)
 
-    killed._train_step = stop_at_eight  # type: ignore[method-assign]
+    killed._train_step = stop_at_eight  # type: ignore[method-assign,assignment]
     with pytest.raises(KeyboardInterrupt):
         killed.run()
     resumed = trainer("killed")
