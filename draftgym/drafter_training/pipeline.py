@@ -30,7 +30,7 @@ from draftgym.drafter_training.initialise import (
 from draftgym.drafter_training.target import fingerprint
 from draftgym.drafter_training.trainer import HeadTrainer, TrainingData
 from draftgym.errors import ConfigurationError
-from draftgym.prompts import load_prompts
+from draftgym.prompts import PromptSource, load_prompts
 from draftgym.provenance import provenance, usable_cores
 from draftgym.storage import write_json, write_text
 
@@ -89,7 +89,8 @@ def gather_rows(config: DrafterConfig, target: LoadedTarget, base: Path) -> list
         rows.extend(read_answers(path, data.answers_weights, data.row_tokens, vocab))
     known = {row.id for row in rows}
     for index, source in enumerate(data.sources):
-        prompts = [p for p in load_prompts([source.prompts], "drafter") if p.id not in known]
+        found = load_prompts([_located(source.prompts, base)], "drafter")
+        prompts = [prompt for prompt in found if prompt.id not in known]
         known.update(prompt.id for prompt in prompts)
         if source.answers == 0:
             rows.extend(
@@ -114,6 +115,13 @@ def gather_rows(config: DrafterConfig, target: LoadedTarget, base: Path) -> list
                 answer_prompts(target.model, target.tokenizer, prompts, settings, path, bar.advance)
             )
     return rows
+
+
+def _located(source: PromptSource, base: Path) -> PromptSource:
+    """Resolve a file of prompts relative to the configuration, like every other path."""
+    if not source.source.endswith(".jsonl"):
+        return source
+    return source.model_copy(update={"source": str(base / source.source)})
 
 
 def cache_features(
