@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 from stable_baselines3.common.env_checker import check_env as sb3_check
 
 import envs.defaults
-from draftgym.clock import Clock, FakeClock, WallClock
+from draftgym.clock import Clock, FakeClock
 from draftgym.decoder.controllers import FixedController, RandomController
 from draftgym.decoder.session import DecoderSession
 from draftgym.features import Feature, FeatureLayout
@@ -530,15 +529,19 @@ def test_end_of_sequence_terminates(make: Any) -> None:
 @BOTH
 def test_time_outside_the_session_never_moves_the_reward(make: Any) -> None:
     """CASES 11: a slow agent, logger or tokenizer is not what a user waits for."""
-    env = make(make_session(WallClock()), reward="time_cost", max_new_tokens=6)
-    env.reset()
-    steps, lost, terminated = 0, 0.0, False
-    while not terminated:
-        time.sleep(0.05)
-        _, reward, terminated, _, _ = env.step(steps % 2)
-        steps += 1
-        lost -= reward
-    assert 0.0 < lost < 0.05 * steps / 2
+    runs = []
+    for delay in (0.0, 0.0625):
+        clock = FakeClock()
+        env = make(make_session(clock), reward="time_cost", decision_seconds=1e-3)
+        env.reset(seed=6)
+        rewards, terminated = [], False
+        while not terminated:
+            clock.set_to(clock.boundary() + delay)  # also in the middle of a round
+            _, reward, terminated, _, _ = env.step(len(rewards) % 2)
+            rewards.append(reward)
+        runs.append(rewards)
+    assert runs[0] == runs[1]
+    assert sum(runs[0]) < 0.0
 
 
 # --- resume -----------------------------------------------------------------------------
