@@ -534,7 +534,8 @@ def test_time_outside_the_session_never_moves_the_reward(make: Any) -> None:
         clock = FakeClock()
         env = make(make_session(clock), reward="time_cost", decision_seconds=1e-3)
         env.reset(seed=6)
-        rewards, terminated = [], False
+        rewards: list[float] = []
+        terminated = False
         while not terminated:
             clock.set_to(clock.boundary() + delay)  # also in the middle of a round
             _, reward, terminated, _, _ = env.step(len(rewards) % 2)
