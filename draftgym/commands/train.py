@@ -297,6 +297,7 @@ def _trainer(
         "cpu": cpu_model(),
         "cores": usable_cores(),
         "device": str(pair.device),
+        "dtype": str(pair.dtype).removeprefix("torch."),
     }
     card = PolicyCard(
         pair.fingerprint(),

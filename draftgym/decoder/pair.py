@@ -112,7 +112,6 @@ class ModelPair:
             "drafter_kind": self.config.drafter.kind,
             "drafter_sha256": self.head_sha256,
             "beam_width": str(self.config.drafter.beam_width),
-            "dtype": str(self.dtype).removeprefix("torch."),
         }
 
 
@@ -125,7 +124,10 @@ def _eagle3(pair: ModelPair) -> Drafter:
     settings = pair.config.drafter
     if pair.head is None:
         folder = Path(settings.source).expanduser() if settings.source else bundled_head()
-        pair.head = load_head(folder, pair.device, pair.dtype)
+        try:
+            pair.head = load_head(folder, pair.device, pair.dtype)
+        except ValueError as error:
+            raise ConfigurationError(f"drafter.source: {error}") from error
         weights = (folder / "model.safetensors").read_bytes()
         pair.head_sha256 = hashlib.sha256(weights).hexdigest()[:16]
         if (folder / "tokenizer.json").exists():

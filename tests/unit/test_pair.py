@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,15 @@ def test_a_head_that_does_not_fit_is_refused() -> None:
     shallow = tiny_pair(0, model=tiny_model(0, num_hidden_layers=1))
     with pytest.raises(ConfigurationError, match="feature_layers"):
         shallow.new_drafter()
+
+
+def test_a_missing_head_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    pair = tiny_pair(0)
+    pair.head = None
+    drafter = pair.config.drafter.model_copy(update={"source": str(tmp_path)})
+    pair.config = pair.config.model_copy(update={"drafter": drafter})
+    with pytest.raises(ConfigurationError, match=r"drafter\.source: .*config\.json"):
+        pair.new_drafter()
 
 
 def test_generation_settings_are_resolved_once() -> None:
