@@ -343,3 +343,22 @@ def test_manual_rounds_charge_segments_and_policy_only() -> None:
         record.draft_seconds + record.verify_seconds + record.commit_seconds + 0.25
     )
     assert record.seconds < 0.4
+
+
+def test_row_7_bf16_tokens_are_argmax_or_near_ties() -> None:
+    """Rounding hangs on the shape of the pass; each token must be (nearly) the target's own."""
+    model = tiny_model(1).bfloat16()
+    pair = tiny_pair(1, eos=NO_EOS, model=model)
+    assert pair.head is not None
+    pair.head.bfloat16()
+    session = DecoderSession(pair, pair.new_drafter(), clock=FakeClock(), max_size=64)
+    for seed in range(3):
+        session.start(PROMPT, 120)
+        session.run(RandomController(seed, 8, GRID))
+        ids = torch.tensor([PROMPT + session.tokens])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(PROMPT) - 1 : -1].float()  # [120, vocab]
+        chosen = logits.gather(1, torch.tensor(session.tokens)[:, None]).squeeze(1)
+        gaps = logits.max(1).values - chosen
+        assert float(gaps.max()) <= 0.5
+        assert float((gaps == 0).float().mean()) > 0.95
