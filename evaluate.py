@@ -1,12 +1,11 @@
-"""Compare plain decoding, tuned fixed cells and a policy: `python evaluate.py CONFIG`."""
+"""Compare plain decoding, tuned fixed cells and a policy: `python evaluate.py CONFIG`.
+
+The composition is in `draftgym/benchmark/evaluate.py`; this is `python -m draftgym evaluate`.
+"""
 
 import sys
 
-from draftgym.commands.evaluate import main
-from draftgym.errors import DraftGymError
+from draftgym.__main__ import main
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:], prog="python evaluate.py"))
-    except DraftGymError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(main(["evaluate", *sys.argv[1:]]))

@@ -16,7 +16,7 @@ import numpy as np
 from draftgym.benchmark.config import Cell, depths, largest_size
 from draftgym.benchmark.costs import CostCurve, cost_table, measure_costs, read_bandwidth
 from draftgym.benchmark.divergence import Divergence
-from draftgym.benchmark.methods import HuggingFaceMethod, SessionMethod
+from draftgym.benchmark.methods import TRANSFORMERS, HuggingFaceMethod, SessionMethod
 from draftgym.benchmark.reference import Reference
 from draftgym.benchmark.runner import Method, Plan, Request, Sample, run_blocks, totals
 from draftgym.benchmark.statistics import acceptance, paired_ratio
@@ -124,12 +124,11 @@ class Bench:
         self._session.costs = curve.measured
         best = self._tune(validation)
         samples = self._judge(test, best.cell)
-        hf = HuggingFaceMethod(self._reference.model, self._clock).name
-        ours = [sample for sample in samples if sample.method != hf]
+        ours = [sample for sample in samples if sample.method != TRANSFORMERS]
         divergences = compare_outputs(ours, test, self._reference)
         records = rounds_of(samples, UNDER_POLICY)
         payload = {
-            "plain_over_hf": self._ratio(samples, hf, PLAIN),
+            "plain_over_hf": self._ratio(samples, TRANSFORMERS, PLAIN),
             "best_fixed": {
                 "depth": best.cell.depth,
                 "size": best.cell.size,

@@ -15,6 +15,8 @@ from draftgym.clock import Clock
 from draftgym.decoder.session import DecoderSession
 from draftgym.state import Controller
 
+TRANSFORMERS = "transformers generate"
+
 
 class SessionMethod:
     """A decoder session under one controller.
@@ -67,7 +69,7 @@ class HuggingFaceMethod:
 
     @property
     def name(self) -> str:
-        return "transformers generate"
+        return TRANSFORMERS
 
     def measure(self, request: Request, max_new_tokens: int) -> Measurement:
         """Decode one prompt."""

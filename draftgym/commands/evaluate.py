@@ -33,9 +33,9 @@ class Arguments:
     ] = None
 
 
-def main(argv: Sequence[str], prog: str = "python -m draftgym evaluate") -> int:
+def main(argv: Sequence[str]) -> int:
     """Run an evaluation; returns the exit status."""
-    arguments = tyro.cli(Arguments, args=list(argv), prog=prog)
+    arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym evaluate")
     data = read_yaml(arguments.config)
     for name in ("policy", "output"):
         value = getattr(arguments, name)
