@@ -7,7 +7,6 @@ rows it lacks.
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from draftgym.drafter_training.data import TokenRow, group_by_length
+from draftgym.storage import write_json
 
 SCHEMA = "draftgym.features/1"
 MANIFEST = "manifest.json"
@@ -134,9 +134,7 @@ class FeatureCache:
             np.save(self._file(index, kind), np.concatenate([getattr(a, kind) for a in arrays]))
         self._add_shard(cached)
         manifest = {**self._header, "shards": [[asdict(r) for r in s] for s in self._shards]}
-        partial = self.folder / (MANIFEST + ".partial")
-        partial.write_text(json.dumps(manifest))
-        os.replace(partial, self.folder / MANIFEST)
+        write_json(self.folder / MANIFEST, manifest, indent=None)
 
     def _file(self, index: int, kind: str) -> Path:
         return self.folder / f"shard-{index:04d}.{kind}.npy"

@@ -9,85 +9,29 @@ Input at index i is (embedding of token i + 1, feature of token i); the output p
 i + 2, and its hidden state stands in for the target's feature of token i + 1 at the next step.
 """
 
-import json
-import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from draftgym.decoder.drafters.eagle3_config import ARCHITECTURE, Eagle3Config, read_config
 from draftgym.decoder.linear import DecodeLinear, fuse_linears, pack_linears
+from draftgym.storage import write_bytes, write_json
+
+__all__ = ["Attend", "Eagle3Config", "Eagle3Head", "load_head", "rotate", "save_head"]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-ARCHITECTURE = "draftgym.eagle3/1"
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Maps rotated q ``[..., heads, dim]``, k and v ``[..., kv_heads, dim]`` to the shape of q."""
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu": F.gelu}
-
-
-@dataclass(frozen=True, slots=True)
-class Eagle3Config:
-    """Shape of a head.
-
-    Attributes:
-        hidden_size: Width ``H``, the same as the target's.
-        intermediate_size: Width of the feed-forward part.
-        num_attention_heads: Query heads.
-        num_key_value_heads: Key and value heads; divides the query heads.
-        head_dim: Size of one head; even.
-        rope_theta: Base of the rotary position embedding.
-        rms_norm_eps: Added to mean squares before the root.
-        target_vocab_size: Rows of the target's embedding.
-        draft_vocab_size: Tokens the head can propose.
-        feature_layers: Target layers whose entering hidden states are fused, lowest first.
-        hidden_act: Activation of the feed-forward part, ``silu`` or ``gelu``.
-        max_position_embeddings: Positions in the rotary table.
-    """
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    rope_theta: float
-    rms_norm_eps: float
-    target_vocab_size: int
-    draft_vocab_size: int
-    feature_layers: tuple[int, ...]
-    hidden_act: str = "silu"
-    max_position_embeddings: int = 8192
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, (int, float)) and value <= 0:
-                raise ValueError(f"{field.name}: must be positive, got {value}")
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
-                f"num_key_value_heads: {self.num_key_value_heads} does not divide "
-                f"num_attention_heads {self.num_attention_heads}"
-            )
-        if self.head_dim % 2:
-            raise ValueError(f"head_dim: must be even, got {self.head_dim}")
-        if self.draft_vocab_size > self.target_vocab_size:
-            raise ValueError(
-                f"draft_vocab_size: {self.draft_vocab_size} exceeds "
-                f"target_vocab_size {self.target_vocab_size}"
-            )
-        if self.hidden_act not in _ACTIVATIONS:
-            accepted = ", ".join(_ACTIVATIONS)
-            raise ValueError(f"hidden_act: unknown {self.hidden_act!r}; accepted: {accepted}")
-        if not self.feature_layers or list(self.feature_layers) != sorted(set(self.feature_layers)):
-            raise ValueError(f"feature_layers: must increase strictly, got {self.feature_layers}")
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu": F.gelu}
 
 
 class _Norm(nn.Module):
@@ -132,7 +76,7 @@ class _FeedForward(nn.Module):
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        self._activation = _ACTIVATIONS[config.hidden_act]
+        self._activation = _FUNCTIONS[config.hidden_act]
         self._gate_up: DecodeLinear | None = None
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -287,18 +231,12 @@ def save_head(head: Eagle3Head, folder: Path, dtype: torch.dtype = torch.bfloat1
         folder: Where to; made if missing.
         dtype: Type of the stored weights.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     state = {
         name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
         for name, tensor in head.state_dict().items()
     }
-    partial = folder / f"{WEIGHTS_FILE}.partial"
-    save_file(state, partial, metadata={"format": "pt"})
-    os.replace(partial, folder / WEIGHTS_FILE)
-    config = {"architecture": ARCHITECTURE, **asdict(head.config)}
-    partial = folder / f"{CONFIG_FILE}.partial"
-    partial.write_text(json.dumps(config, indent=2) + "\n")
-    os.replace(partial, folder / CONFIG_FILE)
+    write_bytes(folder / WEIGHTS_FILE, save(state, metadata={"format": "pt"}))
+    write_json(folder / CONFIG_FILE, {"architecture": ARCHITECTURE, **asdict(head.config)})
 
 
 def load_head(
@@ -320,7 +258,7 @@ def load_head(
         ValueError: If a file is missing or broken, a tensor is missing, unknown or of the wrong
             shape or type, or ``d2t`` and ``t2d`` disagree; names the file and the field.
     """
-    config = _read_config(folder / CONFIG_FILE)
+    config = read_config(folder / CONFIG_FILE)
     path = folder / WEIGHTS_FILE
     try:
         state = load_file(path)
@@ -344,21 +282,6 @@ def load_head(
     head = Eagle3Head(config)
     head.load_state_dict(state)
     return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
-
-
-def _read_config(path: Path) -> Eagle3Config:
-    try:
-        values: dict[str, Any] = json.loads(path.read_text())
-        architecture = values.pop("architecture")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path}: cannot be read: {error!r}") from error
-    if architecture != ARCHITECTURE:
-        raise ValueError(f"{path}: architecture: {architecture!r}, need {ARCHITECTURE!r}")
-    try:
-        layers = tuple(values.pop("feature_layers"))
-        return Eagle3Config(feature_layers=layers, **values)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _check_vocabulary(where: str, config: Eagle3Config, d2t: Tensor, t2d: Tensor) -> None:
