@@ -59,6 +59,13 @@ class RewardConfig(BaseModel):
     rate_window_rounds: int = Field(
         200, ge=1, le=100_000, description="Recent rounds that make up the present pace mu."
     )
+    clip_plain_steps: float = Field(
+        10.0,
+        gt=0,
+        le=1e6,
+        description="Bound of what PPO learns from one decision, in plain decoding steps: a "
+        "stalled machine is not the decision's doing. Logged rewards are not clipped.",
+    )
 
 
 class PPOConfig(BaseModel):
@@ -160,7 +167,7 @@ class ValidationConfig(BaseModel):
     plain_new_tokens: int = Field(
         13, ge=2, le=100_000, description="Tokens per prompt, interleaved plain decoding."
     )
-    per_phase: int = Field(3, ge=1, le=1000, description="Validations in each phase, evenly.")
+    per_phase: int = Field(2, ge=1, le=1000, description="Validations in each phase, evenly.")
 
 
 class WandbConfig(BaseModel):
@@ -176,10 +183,10 @@ class WandbConfig(BaseModel):
 
 def _default_schedule() -> tuple[PhaseConfig, ...]:
     return (
-        PhaseConfig(policy="size", other="random", seconds=100, steps=None),
-        PhaseConfig(policy="depth", other="fixed", seconds=120, steps=None),
-        PhaseConfig(policy="size", other="policy", seconds=70, steps=None),
-        PhaseConfig(policy="depth", other="policy", seconds=70, steps=None),
+        PhaseConfig(policy="size", other="random", seconds=80, steps=None),
+        PhaseConfig(policy="depth", other="fixed", seconds=90, steps=None),
+        PhaseConfig(policy="size", other="policy", seconds=65, steps=None),
+        PhaseConfig(policy="depth", other="policy", seconds=65, steps=None),
     )
 
 

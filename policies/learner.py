@@ -40,7 +40,11 @@ class Learner:
         self.rollouts = 0
         self._warmup_steps = config.normaliser.warmup_steps if config.normaliser.enabled else 0
         self._collector = Collector(
-            self.model, self.normaliser, reward_scale, self.config.credit_horizon
+            self.model,
+            self.normaliser,
+            reward_scale,
+            config.reward.clip_plain_steps,
+            self.config.credit_horizon,
         )
 
     def rollout(

@@ -140,6 +140,8 @@ class Collector:
         normalise: Raw observation to network input; stands still during a rollout.
         reward_scale: Multiplies rewards for PPO only; one over a plain step's seconds makes a
             reward in seconds of order one.
+        reward_clip: Bound of a scaled reward. No real round comes near it; a round during which
+            the machine stalled would otherwise outweigh a thousand others.
         horizon: `round` or `episode`, where returns end.
     """
 
@@ -148,11 +150,13 @@ class Collector:
         model: PPO,
         normalise: Callable[[Float32Array], Float32Array],
         reward_scale: float,
+        reward_clip: float,
         horizon: str,
     ) -> None:
         self._model = model
         self._normalise = normalise
         self._scale = reward_scale
+        self._clip = reward_clip
         self._by_round = horizon == "round"
 
     def collect(
@@ -196,7 +200,7 @@ class Collector:
             buffer.add(
                 inputs[None],
                 np.array([action]),
-                np.array([reward * self._scale], np.float32),
+                np.array([self._scaled(reward)], np.float32),
                 np.array([starts]),
                 value,
                 log_probability,
@@ -209,12 +213,15 @@ class Collector:
                 observation, reward, round_over, episode_over = self._step(
                     environment, action, statistics
                 )
-                buffer.extend_last(reward * self._scale)
+                buffer.extend_last(self._scaled(reward))
                 starts = round_over or episode_over
         last_value = 0.0 if starts else float(self._act(self._normalise(observation))[1])
         buffer.close(starts, last_value)
         statistics.decisions = len(raw)
         return statistics, np.stack(raw)
+
+    def _scaled(self, reward: float) -> float:
+        return min(max(reward * self._scale, -self._clip), self._clip)
 
     def _act(self, inputs: Float32Array) -> tuple[int, torch.Tensor, torch.Tensor]:
         with torch.no_grad():

@@ -158,7 +158,7 @@ def test_killed_and_resumed_equals_uninterrupted(
 
 
 def wait_for_rollouts(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
-    for _ in range(3000):
+    for _ in range(10_000):
         if process.poll() is not None:
             raise AssertionError(f"ended early: {process.communicate()[1]}")
         file = folder / "metrics.jsonl"

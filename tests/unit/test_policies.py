@@ -100,7 +100,7 @@ class DepthToy(gymnasium.Env[Any, Any]):
 def make_learner() -> tuple[Any, RunningNormaliser, Collector]:
     model = build_ppo(SMALL, features=3, actions=2, seed=1, device="cpu")
     normaliser = RunningNormaliser(3, NormaliserConfig())
-    return model, normaliser, Collector(model, normaliser, 1.0, "round")
+    return model, normaliser, Collector(model, normaliser, 1.0, 10.0, "round")
 
 
 @pytest.mark.parametrize(
@@ -240,6 +240,18 @@ def test_collector_finishes_the_round_that_the_buffers_end_cuts() -> None:
     assert set(environment.resets[1:]) == {None}
 
 
+def test_a_stalled_round_does_not_drown_the_others() -> None:
+    class Stalls(DepthToy):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            observation, reward, ended, cut, info = super().step(action)
+            return observation, reward - 1000.0 * (self._round == 3), ended, cut, info
+
+    model, _, collector = make_learner()
+    statistics, _ = collector.collect(Stalls(), seed=5)
+    assert np.abs(model.rollout_buffer.rewards).max() <= 20.0
+    assert statistics.reward < -500.0
+
+
 def test_ppo_learns_a_toy_and_the_value_function_fits() -> None:
     model, normaliser, collector = make_learner()
     first = last = 0.0
@@ -285,7 +297,7 @@ def test_checkpoint_restores_training_exactly(tmp_path: Path) -> None:
     save_checkpoint(path, Checkpoint(tensors, state))
 
     def finish(model: Any, normaliser: RunningNormaliser) -> dict[str, torch.Tensor]:
-        Collector(model, normaliser, 1.0, "round").collect(DepthToy(), seed=9)
+        Collector(model, normaliser, 1.0, 10.0, "round").collect(DepthToy(), seed=9)
         update(model, 0.2)
         return ppo_tensors(model)
 
