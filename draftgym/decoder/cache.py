@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 
 class KVCache:
@@ -32,8 +33,17 @@ class KVCache:
         shape = (layers, 2, kv_heads, capacity, head_dim)
         self._block = torch.zeros(shape, device=device, dtype=dtype)
         self.capacity = capacity
-        self.keys = [layer[0] for layer in self._block]  # each [kv_heads, capacity, head_dim]
-        self.values = [layer[1] for layer in self._block]
+
+    def window(self, start: int, length: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Views for a pass over `length` tokens written at `start`, sliced for all layers at once.
+
+        Returns:
+            Per layer: where to write keys and values, shape [2, kv_heads, length, head_dim]; the
+            keys and the values to attend to, each [1, kv_heads, start + length, head_dim].
+        """
+        slots = self._block.narrow(3, start, length).unbind(0)
+        seen = self._block.narrow(3, 0, start + length).unsqueeze(2)
+        return list(zip(slots, seen[:, 0].unbind(0), seen[:, 1].unbind(0), strict=True))
 
     def compact(self, start: int, slots: Sequence[int]) -> None:
         """Keep `slots` of the entries written at `start`, in order, and drop the others.

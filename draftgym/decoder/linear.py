@@ -38,13 +38,20 @@ class DecodeLinear(nn.Module):
         self._weight = torch.ops.mkldnn._reorder_linear_weight(data) if self._packed else data
         self._bias = None if bias is None else bias.detach().contiguous()
 
-    def forward(self, x: Tensor) -> Tensor:  # [..., in] -> [..., out]
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """`x` [..., in] to [..., out]; adds `residual` of the result's shape in the same kernel."""
+        if self._packed and residual is not None:
+            added: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+                x, residual, self._weight, self._bias, "add"
+            )
+            return added
         if self._packed:
             packed: Tensor = torch.ops.mkldnn._linear_pointwise(
                 x, self._weight, self._bias, "none", [], ""
             )
             return packed
-        return F.linear(x, self._weight, self._bias)
+        y = F.linear(x, self._weight, self._bias)
+        return y if residual is None else residual + y
 
 
 def fuse_linears(*linears: nn.Linear) -> DecodeLinear:

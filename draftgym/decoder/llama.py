@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from draftgym.decoder.cache import KVCache
 from draftgym.decoder.linear import DecodeLinear, fuse_linears
+from draftgym.decoder.norm import DecodeNorm
 from draftgym.errors import DraftGymError
 
 SUPPORTED_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
@@ -83,12 +84,12 @@ def rotary_tables(config: Any, length: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(slots=True)
 class _Layer:
-    attention_norm: Tensor
+    attention_norm: DecodeNorm
     qkv: DecodeLinear
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    query_norm: DecodeNorm | None
+    key_norm: DecodeNorm | None
     output: DecodeLinear
-    mlp_norm: Tensor
+    mlp_norm: DecodeNorm
     gate_up: DecodeLinear
     down: DecodeLinear
 
@@ -118,7 +119,7 @@ class LlamaTarget:
         self._kv_heads = int(config.num_key_value_heads)
         self._head_dim = int(getattr(config, "head_dim", None) or self.hidden_size // self._heads)
         self._groups = self._heads // self._kv_heads
-        self._norm: Tensor = model.model.norm.weight.detach()
+        self._norm = DecodeNorm(model.model.norm.weight, self._eps)
         self._layers = [self._read_layer(layer) for layer in model.model.layers]
         self.head = DecodeLinear(model.lm_head.weight, model.lm_head.bias)
         self.layer_count = len(self._layers)
@@ -133,17 +134,16 @@ class LlamaTarget:
         self._cos = cos.to(self.device, self.dtype).unsqueeze(1)  # [length, 1, head_dim]
         self._sin = sin.to(self.device, self.dtype).unsqueeze(1)
 
-    @staticmethod
-    def _read_layer(layer: Any) -> _Layer:
+    def _read_layer(self, layer: Any) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         has_norms = hasattr(attention, "q_norm")
         return _Layer(
-            attention_norm=layer.input_layernorm.weight.detach(),
+            attention_norm=DecodeNorm(layer.input_layernorm.weight, self._eps),
             qkv=fuse_linears(attention.q_proj, attention.k_proj, attention.v_proj),
-            query_norm=attention.q_norm.weight.detach() if has_norms else None,
-            key_norm=attention.k_norm.weight.detach() if has_norms else None,
+            query_norm=DecodeNorm(attention.q_norm.weight, self._eps) if has_norms else None,
+            key_norm=DecodeNorm(attention.k_norm.weight, self._eps) if has_norms else None,
             output=DecodeLinear(attention.o_proj.weight, attention.o_proj.bias),
-            mlp_norm=layer.post_attention_layernorm.weight.detach(),
+            mlp_norm=DecodeNorm(layer.post_attention_layernorm.weight, self._eps),
             gate_up=fuse_linears(mlp.gate_proj, mlp.up_proj),
             down=DecodeLinear(mlp.down_proj.weight, mlp.down_proj.bias),
         )
@@ -168,28 +168,34 @@ class LlamaTarget:
         mask = F.pad(block, (start, 0))
         return mask.repeat(self._groups, 1)
 
-    def _attend(self, qkv: Tensor, layer: int, cache: KVCache, start: int, mask: Tensor | None,
-                cos: Tensor, sin: Tensor) -> Tensor:  # fmt: skip
+    def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [T, heads + 2 kv_heads, head_dim]; values are turned by no angle."""
+        turned = self._heads + self._kv_heads
+        cos, sin = (table[positions].expand(-1, turned, -1) for table in (self._cos, self._sin))
+        still = cos.new_ones(len(positions), self._kv_heads, self._head_dim)
+        return torch.cat((cos, still), 1), torch.cat((sin, torch.zeros_like(still)), 1)
+
+    def _attend(
+        self,
+        qkv: Tensor,
+        layer: _Layer,
+        window: tuple[Tensor, Tensor, Tensor],
+        mask: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+    ) -> Tensor:
+        slots, keys, values = window
         length, dim = qkv.shape[0], self._head_dim
-        weights = self._layers[layer]
-        split = self._heads + self._kv_heads
-        rows = qkv.view(length, split + self._kv_heads, dim)
-        if weights.query_norm is not None and weights.key_norm is not None:
-            query = F.rms_norm(rows[:, : self._heads], (dim,), weights.query_norm, self._eps)
-            key = F.rms_norm(rows[:, self._heads : split], (dim,), weights.key_norm, self._eps)
-            rotated = torch.cat((query, key), 1)
-        else:
-            rotated = rows[:, :split]  # [T, heads + kv_heads, dim]
-        rotated = rotated * cos + rotated.roll(dim // 2, -1) * sin
-        stop = start + length
-        keys, values = cache.keys[layer], cache.values[layer]
-        keys[:, start:stop] = rotated[:, self._heads :].transpose(0, 1)
-        values[:, start:stop] = rows[:, split:].transpose(0, 1)
-        query = rotated[:, : self._heads].view(length, self._kv_heads, self._groups, dim)
+        rows = qkv.view(length, -1, dim)  # [T, heads + 2 kv_heads, dim]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key, value = rows.split((self._heads, self._kv_heads, self._kv_heads), 1)
+            rows = torch.cat((layer.query_norm(query), layer.key_norm(key), value), 1)
+        rows = torch.addcmul(rows * cos, rows.roll(dim // 2, -1), sin)
+        written = rows[:, self._heads :].view(length, 2, self._kv_heads, dim)
+        slots.copy_(written.permute(1, 2, 0, 3))
+        query = rows[:, : self._heads].view(length, self._kv_heads, self._groups, dim)
         query = query.permute(1, 2, 0, 3).reshape(1, self._kv_heads, self._groups * length, dim)
-        out = F.scaled_dot_product_attention(
-            query, keys[None, :, :stop], values[None, :, :stop], attn_mask=mask
-        )
+        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
         out = out.view(self._kv_heads, self._groups, length, dim).permute(2, 0, 1, 3)
         return out.reshape(length, self._heads * dim)
 
@@ -207,23 +213,19 @@ class LlamaTarget:
         feature_layers: Sequence[int] = (),
     ) -> Tensor:
         """See `TargetModel.forward`."""
-        size = (self.hidden_size,)
         hidden = F.embedding(tokens, self.embedding)  # [T, hidden]
-        cos, sin = self._cos[positions], self._sin[positions]
+        cos, sin = self._rotary(positions)
         mask = self._mask(visible, start)
+        windows = cache.window(start, tokens.shape[0])
         captured: list[Tensor] = []
-        for index, layer in enumerate(self._layers):
+        for index, (layer, window) in enumerate(zip(self._layers, windows, strict=True)):
             if features is not None and index in feature_layers:
                 captured.append(hidden)
-            normed = F.rms_norm(hidden, size, layer.attention_norm, self._eps)
-            attended = self._attend(layer.qkv(normed), index, cache, start, mask, cos, sin)
-            hidden = hidden + layer.output(attended)
-            normed = F.rms_norm(hidden, size, layer.mlp_norm, self._eps)
-            gate, up = layer.gate_up(normed).chunk(2, -1)
-            hidden = hidden + layer.down(F.silu(gate) * up)
+            qkv = layer.qkv(layer.attention_norm(hidden))
+            hidden = layer.output(self._attend(qkv, layer, window, mask, cos, sin), hidden)
+            gate, up = layer.gate_up(layer.mlp_norm(hidden)).chunk(2, -1)
+            hidden = layer.down(F.silu(gate) * up, hidden)
         if features is not None:
             torch.cat(captured, -1, out=features)
-        if last_only:
-            hidden = hidden[-1:]
-        logits: Tensor = self.head(F.rms_norm(hidden, size, self._norm, self._eps))
+        logits: Tensor = self.head(self._norm(hidden[-1:] if last_only else hidden))
         return logits
