@@ -67,6 +67,7 @@ class Eagle3Drafter:
         self._slots_capacity = max(0, max_depth - 1) * beam_width
         shape = (2, self._kv_heads, self.context_limit + self._slots_capacity, config.head_dim)
         self._cache = torch.zeros(shape, device=embedding.device, dtype=embedding.dtype)
+        self._positions = torch.arange(config.max_position_embeddings, device=embedding.device)
         self._slot_nodes = torch.zeros(
             max(1, self._slots_capacity), dtype=torch.long, device=embedding.device
         )
@@ -117,7 +118,7 @@ class Eagle3Drafter:
         self._slot_nodes[used : used + count] = nodes
         path = tree.ancestors[nodes][:, self._slot_nodes[: used + count]]  # [W, slots]
         mask = F.pad(self._additive(path), (root, 0))
-        positions = tree.depths[nodes] + (root - 1)
+        positions = self._positions[root - 1 + tree.passes].expand(count)
         embeddings = F.embedding(tree.tokens[nodes], self._embedding)
         return self._decode(embeddings, self._hidden[self._rows], positions, root + used, mask)
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from draftgym.decoder.drafters.eagle3_config import ARCHITECTURE, Eagle3Config, read_config
 from draftgym.decoder.linear import DecodeLinear, fuse_linears, pack_linears
+from draftgym.decoder.norm import DecodeNorm
 from draftgym.storage import write_bytes, write_json
 
 __all__ = ["Attend", "Eagle3Config", "Eagle3Head", "load_head", "rotate", "save_head"]
@@ -39,9 +40,15 @@ class _Norm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
         self.eps = eps
+        self._packed: DecodeNorm | None = None
 
     def forward(self, values: Tensor) -> Tensor:
+        if self._packed is not None:
+            return self._packed(values)
         return F.rms_norm(values, self.weight.shape, self.weight, self.eps)
+
+    def pack(self) -> None:
+        self._packed = DecodeNorm(self.weight, self.eps)
 
 
 class _Attention(nn.Module):
@@ -56,14 +63,17 @@ class _Attention(nn.Module):
         self.k_proj = nn.Linear(2 * config.hidden_size, kv_heads * dim, bias=False)
         self.v_proj = nn.Linear(2 * config.hidden_size, kv_heads * dim, bias=False)
         self.o_proj = nn.Linear(heads * dim, config.hidden_size, bias=False)
-        self._sizes = (heads * dim, kv_heads * dim, kv_heads * dim)
+        self._dim = dim
         self._qkv: DecodeLinear | None = None
 
-    def project(self, joined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if self._qkv is None:
-            return self.q_proj(joined), self.k_proj(joined), self.v_proj(joined)
-        query, key, value = self._qkv(joined).split(self._sizes, -1)
-        return query, key, value
+    def project(self, joined: Tensor) -> Tensor:
+        """Queries, keys and values side by side, ``[..., heads + 2 kv_heads, dim]``."""
+        if self._qkv is not None:
+            rows: Tensor = self._qkv(joined)
+        else:
+            rows = torch.cat((self.q_proj(joined), self.k_proj(joined), self.v_proj(joined)), -1)
+        split: Tensor = rows.unflatten(-1, (-1, self._dim))
+        return split
 
     def pack(self) -> None:
         self._qkv = fuse_linears(self.q_proj, self.k_proj, self.v_proj)
@@ -154,15 +164,16 @@ class Eagle3Head(nn.Module):
         Returns:
             Hidden state before the final norm, ``[..., H]``.
         """
-        layer, dim = self.midlayer, self.config.head_dim
+        layer = self.midlayer
         joined = torch.cat((layer.input_layernorm(embeddings), layer.hidden_norm(hidden)), dim=-1)
         cos = self.rope_cos[positions].unsqueeze(-2)  # [..., 1, dim]
         sin = self.rope_sin[positions].unsqueeze(-2)
-        query, key, value = (
-            part.unflatten(-1, (-1, dim)) for part in layer.self_attn.project(joined)
-        )
-        attended = attend(rotate(query, cos, sin), rotate(key, cos, sin), value).flatten(-2)
-        hidden = hidden + layer.self_attn.o_proj(attended)
+        rows = layer.self_attn.project(joined)
+        heads, turned = self.config.num_attention_heads, rows.shape[-2]
+        turned -= self.config.num_key_value_heads  # values keep their angle
+        rotated = rotate(rows[..., :turned, :], cos, sin)
+        attended = attend(rotated[..., :heads, :], rotated[..., heads:, :], rows[..., turned:, :])
+        hidden = hidden + layer.self_attn.o_proj(attended.flatten(-2))
         output: Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
         return output
 
@@ -177,6 +188,9 @@ class Eagle3Head(nn.Module):
             self.midlayer.self_attn.pack()
             self.midlayer.mlp.pack()
             pack_linears(self)
+            for module in self.modules():
+                if isinstance(module, _Norm):
+                    module.pack()
             self._packed = True
 
     def target_ids(self) -> Tensor:
@@ -211,7 +225,7 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     Returns:
         Rotated heads, the same shape.
     """
-    return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
+    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, dims=-1), sin)
 
 
 def _rope_table(config: Eagle3Config) -> tuple[Tensor, Tensor]:
