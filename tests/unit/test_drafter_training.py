@@ -29,6 +29,7 @@ from draftgym.drafter_training.initialise import choose_vocabulary, config_for, 
 from draftgym.drafter_training.optimiser import orthogonalise
 from draftgym.drafter_training.trainer import HeadTrainer, TrainingData
 from draftgym.drafter_training.ttt import Batch, run_steps, soft_cross_entropy, total_loss
+from draftgym.prompts import PromptSource, load_prompts
 from draftgym.prompts.prompt import Split
 from draftgym.prompts.splits import assign_split
 
@@ -438,3 +439,14 @@ def test_the_default_configuration_loads() -> None:
     path = Path(__file__).parents[2] / "configs" / "drafter" / "smollm2.yaml"
     config = load_yaml(path, DrafterConfig)
     assert config.head.feature_layers == (3, 15, 27)
+
+
+def test_prompts_of_the_default_configuration_serve_the_drafter_alone() -> None:
+    folder = Path(__file__).parents[2] / "configs" / "drafter"
+    source = load_yaml(folder / "smollm2.yaml", DrafterConfig).data.sources[1].prompts
+    prompts = load_prompts(
+        [source.model_copy(update={"source": str(folder / source.source)}), PromptSource()],
+        "drafter",
+    )
+    assert {prompt.language for prompt in prompts} == {"en", "it", "es", "zh"}
+    assert sum(prompt.id.startswith("extra-") for prompt in prompts) == 290

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import draftgym
 from draftgym.decoder.drafters.eagle3_head import Eagle3Config, Eagle3Head, load_head, save_head
 
 CONFIG = Eagle3Config(
@@ -215,3 +216,13 @@ def test_set_vocabulary_refuses_unsorted_ids() -> None:
         Eagle3Head(CONFIG).set_vocabulary(VOCABULARY.flip(0))
     with pytest.raises(ValueError, match="maps outside"):
         Eagle3Head(replace(CONFIG, draft_vocab_size=1)).set_vocabulary(torch.tensor([30]))
+
+
+def test_the_shipped_head_loads_and_is_small() -> None:
+    folder = Path(draftgym.__file__).parent / "pretrained" / "smollm2-135m-eagle3"
+    shipped = load_head(folder)
+    assert shipped.config.feature_layers == (3, 15, 27)
+    assert (shipped.config.hidden_size, shipped.config.draft_vocab_size) == (576, 6144)
+    assert all(parameter.isfinite().all() for parameter in shipped.parameters())
+    assert (folder / "model.safetensors").stat().st_size <= 20_000_000
+    assert "Held-out acceptance" in (folder / "README.md").read_text()
