@@ -130,8 +130,8 @@ class Trainer:
         schedule = self._config.schedule
         total = sum(map(phase_limit, schedule))
         done = sum(map(phase_limit, schedule[: self.position.phase]))
-        with progress("train", total) as bar:
-            bar.advance(done + self._phase_done())
+        # What an earlier process did is left out: it would spoil the estimate of the time left.
+        with progress("train", total - done - self._phase_done()) as bar:
             while self.position.phase < len(schedule):
                 self._phase(schedule[self.position.phase], bar)
                 self.position.phase += 1
