@@ -25,6 +25,7 @@ from draftgym.benchmark.runner import (
     Request,
     Sample,
     encode,
+    other_load,
     pinned_threads,
     run_blocks,
 )
@@ -103,7 +104,9 @@ class _Evaluator:
         self._reference = reference
         self._clock = clock
         self._folder = Path(config.output)
-        self._provenance = provenance(pair.device, pair.dtype)
+        self._provenance = provenance(
+            pair.device, pair.dtype, {"load_per_core_before": other_load()}
+        )
         self._key = _identity(config, pair, self._provenance)
         self._store = SampleStore(self._folder / "samples.jsonl", self._key)
         self._validation = self._requests("validation", config.validation.prompts)

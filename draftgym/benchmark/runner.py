@@ -8,6 +8,7 @@ is, only that it can be asked to decode a prompt.
 from __future__ import annotations
 
 import gc
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -17,9 +18,13 @@ from typing import Protocol
 import torch
 
 from draftgym.benchmark.statistics import PromptTotals, combine_repeats
-from draftgym.console import Bar
+from draftgym.console import Bar, say
 from draftgym.prompts import Prompt
+from draftgym.provenance import usable_cores
 from draftgym.state import RoundRecord
+
+BUSY_LOAD = 0.75
+"""Processes per core above which a measurement shares its cores with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +200,17 @@ def totals(samples: Sequence[Sample], method: str, keep: Set[str] | None = None)
         for sample in samples
         if sample.method == method and (keep is None or sample.prompt_id in keep)
     )
+
+
+def other_load() -> float:
+    """Runnable processes per core over the last minute, before this one measures anything.
+
+    Says on standard error when they are enough to disturb every figure.
+    """
+    load = os.getloadavg()[0] / usable_cores()
+    if load > BUSY_LOAD:
+        say(f"this machine is busy ({load:.1f} processes per core): expect noisy figures")
+    return load
 
 
 @contextmanager

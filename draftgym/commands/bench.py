@@ -11,7 +11,7 @@ import tyro
 from draftgym.benchmark.bench import Bench, BenchPlan
 from draftgym.benchmark.config import depths
 from draftgym.benchmark.reference import reference_of
-from draftgym.benchmark.runner import encode, pinned_threads
+from draftgym.benchmark.runner import encode, other_load, pinned_threads
 from draftgym.benchmark.untrained import untrained_controller
 from draftgym.clock import WallClock
 from draftgym.configuration import load_yaml
@@ -63,6 +63,7 @@ def main(argv: Sequence[str]) -> int:
     sources = [PromptSource()]
     validation = load_prompts(sources, "validation", arguments.tune_prompts, arguments.seed)
     test = load_prompts(sources, "test", arguments.prompts, arguments.seed)
+    load = other_load()
     pair = load_pair(config)
     say(f"{pair.device}, {pair.dtype}; {pair.generation.describe()}")
     if arguments.policy is None:
@@ -77,7 +78,8 @@ def main(argv: Sequence[str]) -> int:
             pair, config.drafter, controller, reference_of(pair), WallClock(pair.device), plan
         )
         result = bench.run(encode(validation, pair.encode_prompt), encode(test, pair.encode_prompt))
-        origin = provenance(pair.device, pair.dtype, {"pair": pair.fingerprint()})
+        extra = {"pair": pair.fingerprint(), "load_per_core_before": load}
+        origin = provenance(pair.device, pair.dtype, extra)
     for entry in result.faults:
         say(
             f"DIFFERS: {entry.method} on {entry.prompt_id} at token {entry.position}, "

@@ -16,7 +16,16 @@ from draftgym.benchmark.divergence import Divergence, Judge, differing_tokens, f
 from draftgym.benchmark.evaluate import Evaluation, evaluate
 from draftgym.benchmark.methods import HuggingFaceMethod, SessionMethod
 from draftgym.benchmark.reference import Reference
-from draftgym.benchmark.runner import Measurement, Plan, Request, Sample, run_blocks, totals
+from draftgym.benchmark.runner import (
+    BUSY_LOAD,
+    Measurement,
+    Plan,
+    Request,
+    Sample,
+    other_load,
+    run_blocks,
+    totals,
+)
 from draftgym.benchmark.samples import SampleStore, finished_blocks
 from draftgym.benchmark.summary import identical_prompts
 from draftgym.benchmark.untrained import untrained_controller
@@ -27,6 +36,7 @@ from draftgym.decoder.controllers import FixedController, PlainController
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
+from draftgym.provenance import usable_cores
 from draftgym.runtime import PolicyError, save_policy
 from tests.tiny import tiny_model, tiny_pair
 
@@ -282,6 +292,16 @@ def test_blocks_are_interleaved_shuffled_and_warmed_up() -> None:
     first, second = [[b[0][1] for b in blocks[i : i + 6]] for i in (0, 6)]
     assert sorted(first) == sorted(second)
     assert first != second
+
+
+@pytest.mark.parametrize("processes", [0.0, 50.0])
+def test_a_busy_machine_is_said_and_recorded(
+    processes: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (processes, 1.0, 1.0))
+    assert other_load() == processes / usable_cores()
+    busy = processes / usable_cores() > BUSY_LOAD
+    assert ("busy" in capsys.readouterr().err) == busy
 
 
 def test_method_names_must_be_unique() -> None:
