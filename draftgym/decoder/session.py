@@ -19,6 +19,7 @@ from draftgym.clock import Clock, Mark
 from draftgym.decoder.confidence import read_confidence
 from draftgym.decoder.drafters.base import Committed, Drafter
 from draftgym.decoder.pair import ModelPair
+from draftgym.decoder.request import check_request
 from draftgym.decoder.tree import DraftTree
 from draftgym.decoder.verify import choose_greedy, greedy_accept
 from draftgym.state import (
@@ -97,8 +98,6 @@ class DecoderSession:
         self.finished = True
         self.stop_reason: str | None = None
 
-    # --- one sequence -------------------------------------------------------------------
-
     @torch.inference_mode()
     def start(self, prompt_tokens: Sequence[int], max_new_tokens: int) -> None:
         """Prefill a prompt; its pass already gives the first new token, which is the root.
@@ -112,7 +111,7 @@ class DecoderSession:
                 leaves no room in the context.
         """
         prompt = [int(token) for token in prompt_tokens]
-        self._check_request(prompt, max_new_tokens)
+        check_request(prompt, max_new_tokens, self._target.vocab_size, self.context_limit)
         self._committed = Committed(self._device_ids, self._features)
         self._committed.append(prompt)
         self.max_new_tokens = max_new_tokens
@@ -127,21 +126,6 @@ class DecoderSession:
             self.drafter.start(self._committed)
         self._commit([best])
         self.prefill_seconds = self.clock.boundary() - begin
-
-    def _check_request(self, prompt: list[int], max_new_tokens: int) -> None:
-        if not prompt:
-            raise ValueError("prompt_tokens is empty: at least one token is needed")
-        vocabulary = self._target.vocab_size
-        bad = next((token for token in prompt if not 0 <= token < vocabulary), None)
-        if bad is not None:
-            raise ValueError(f"prompt_tokens holds id {bad}, the vocabulary has {vocabulary}")
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-        if len(prompt) >= self.context_limit:
-            raise ValueError(
-                f"prompt_tokens has {len(prompt)} tokens, the context limit is "
-                f"{self.context_limit}: no room for a new token"
-            )
 
     def _prefill(self, length: int) -> int:
         logits = None
@@ -160,8 +144,6 @@ class DecoderSession:
             )
         assert logits is not None
         return choose_greedy(logits, [length - 1])[0][0]
-
-    # --- one round, by hand -------------------------------------------------------------
 
     @torch.inference_mode()
     def begin_round(self) -> RoundState:
@@ -363,8 +345,6 @@ class DecoderSession:
             self.finished, self.stop_reason = True, "budget"
         elif len(self._committed.ids) >= self.context_limit:
             self.finished, self.stop_reason = True, "context"
-
-    # --- one round, with a controller ---------------------------------------------------
 
     def step(self, controller: Controller) -> RoundRecord:
         """One whole round; decisions of a controller that is not free are timed inside it."""
