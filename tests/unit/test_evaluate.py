@@ -98,7 +98,8 @@ def test_shipped_configurations_load(name: str) -> None:
     config = load_yaml(CONFIGS / f"{name}.yaml", EvaluateConfig)
     if name == "quick":
         assert len(config.cells) <= 12
-        assert (config.validation.prompts, config.validation.max_new_tokens) == (12, 64)
+        assert config.validation.prompts <= 12
+        assert config.validation.max_new_tokens <= 64
         test = config.test
         assert (test.prompts, test.max_new_tokens, test.repeats) == (24, 64, 2)
 
