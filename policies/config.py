@@ -128,12 +128,29 @@ class NormaliserConfig(BaseModel):
 
     enabled: bool = Field(True, description="False feeds observations as they are.")
     warmup_steps: int = Field(
-        64, ge=2, le=65_536, description="Decisions observed, not learned from, before training."
+        64,
+        ge=2,
+        le=65_536,
+        description="Random decisions before training, not rewarded: for "
+        "the first statistics and the warm start.",
     )
     clip: float = Field(10.0, gt=0, le=1000, description="Bound of a normalised feature.")
     minimum_variance: float = Field(
         1e-3, gt=0, le=1, description="Floor, so a feature that was constant cannot explode."
     )
+
+
+class WarmStartConfig(BaseModel):
+    """Imitation of the fixed cell before the first rollout."""
+
+    model_config = _STRICT
+
+    enabled: bool = Field(True, description="False starts at chance.")
+    probability: float = Field(
+        0.7, gt=0, lt=1, description="Probability of the fixed cell's action after imitation."
+    )
+    steps: int = Field(200, ge=1, le=100_000, description="Gradient steps on the warm-up.")
+    learning_rate: float = Field(3e-3, gt=0, le=1, description="Of these steps.")
 
 
 class PhaseConfig(BaseModel):
@@ -215,6 +232,9 @@ class TrainConfig(BaseModel):
     depth_ppo: PPOConfig = Field(default_factory=PPOConfig, description="Depth policy.")
     normaliser: NormaliserConfig = Field(
         default_factory=NormaliserConfig, description="Observation statistics."
+    )
+    warm_start: WarmStartConfig = Field(
+        default_factory=WarmStartConfig, description="Where policies start."
     )
     schedule: tuple[PhaseConfig, ...] = Field(
         default_factory=_default_schedule, min_length=1, max_length=1000, description="Phases."

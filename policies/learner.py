@@ -13,6 +13,7 @@ from policies.config import PolicyName, TrainConfig
 from policies.normaliser import RunningNormaliser
 from policies.ppo import build_ppo, update
 from policies.rollout import Collector, Environment, RolloutStatistics, observe_only
+from policies.warm_start import fixed_actions, imitate
 
 
 class Learner:
@@ -38,7 +39,8 @@ class Learner:
         self.model = build_ppo(self.config, len(names), self.actions, seed, config.device)
         self.steps = 0
         self.rollouts = 0
-        self._warmup_steps = config.normaliser.warmup_steps if config.normaliser.enabled else 0
+        self._run = config
+        self._layout = layout
         self._collector = Collector(
             self.model,
             self.normaliser,
@@ -65,8 +67,8 @@ class Learner:
         Returns:
             Statistics of the rollout and PPO's metrics.
         """
-        if self.rollouts == 0 and self._warmup_steps:
-            self.normaliser.update(observe_only(self.model, environment, self._warmup_steps, seed))
+        if self.rollouts == 0:
+            self._begin(environment, seed)
         statistics, raw = self._collector.collect(environment, seed, on_step)
         metrics = update(self.model, progress_share())
         # Only now: the buffer was filled, and learned from, under the old statistics.
@@ -74,6 +76,15 @@ class Learner:
         self.steps += statistics.decisions
         self.rollouts += 1
         return statistics, metrics
+
+    def _begin(self, environment: Environment, seed: int) -> None:
+        """First statistics, and the start at the fixed cell, from decisions taken at random."""
+        run = self._run
+        raw = observe_only(self.model, environment, run.normaliser.warmup_steps, seed)
+        self.normaliser.update(raw)
+        if run.warm_start.enabled:
+            actions = fixed_actions(self.name, self._layout, raw, run.fixed_depth, run.fixed_size)
+            imitate(self.model, self.normaliser(raw), actions, run.warm_start)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Networks, optimiser and observation statistics."""

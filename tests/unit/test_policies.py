@@ -37,6 +37,7 @@ from policies.ppo import build_ppo, update
 from policies.rollout import Collector, RolloutStatistics, RoundRolloutBuffer
 from policies.schedule import LinearSchedule, policy_progress
 from policies.training import reward_scale, rollout_seed
+from policies.warm_start import fixed_actions, imitate
 
 SMALL = PPOConfig(rollout_steps=64, batch_size=32, epochs=4, learning_rate=3e-3)
 
@@ -457,3 +458,38 @@ def test_untrained_decision_is_exported_as_its_fixed_value() -> None:
     assert policy.depth is None
     assert policy.fallback == {"depth": 2}
     assert policy.training == {"steps": 0, "costs": {}}
+
+
+@pytest.mark.parametrize("name", ["size", "depth"])
+def test_warm_start_begins_at_the_fixed_cell(name: Any) -> None:
+    config = TrainConfig(fixed_depth=2, fixed_size=5)
+    layout = config.layout.features()
+    low, high = (
+        (layout.size_low, layout.size_high)
+        if name == "size"
+        else (layout.depth_low, layout.depth_high)
+    )
+    random = np.random.default_rng(0)
+    raw = random.uniform(low, high, (256, len(low))).astype(np.float32)
+    # Passes made so far are whole numbers, mostly few.
+    column = layout.depth_names.index("depth")
+    raw[:, column] = random.integers(0, 5, len(raw)) / layout.max_depth
+    learner = Learner(name, config, layout, 1.0)
+    learner.normaliser.update(raw)
+    actions = fixed_actions(name, layout, raw, config.fixed_depth, config.fixed_size)
+    if name == "size":
+        assert set(actions.tolist()) == {layout.size_grid.index(4)}
+    else:
+        assert actions.tolist() == [int(round(8 * row[column]) < 2) for row in raw]
+    value_before = learner.model.policy.get_parameter("value_net.weight").clone()
+    imitate(learner.model, learner.normaliser(raw), actions, config.warm_start)
+    chosen, _ = learner.model.predict(learner.normaliser(raw), deterministic=True)
+    assert np.mean(chosen == actions) > 0.98
+    with torch.no_grad():
+        _, log_probabilities, _ = learner.model.policy.evaluate_actions(
+            torch.from_numpy(learner.normaliser(raw)), torch.from_numpy(actions)
+        )
+    preferred = log_probabilities.exp()
+    # Soft: everything else is still tried.
+    assert preferred.mean().item() == pytest.approx(config.warm_start.probability, abs=0.1)
+    assert torch.equal(learner.model.policy.get_parameter("value_net.weight"), value_before)
