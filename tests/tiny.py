@@ -62,7 +62,7 @@ def tiny_head(seed: int = 0, vocab: int = VOCAB, context: int = 256) -> Eagle3He
 
 def tiny_pair(
     seed: int = 0,
-    drafter: Literal["eagle3", "ngram", "none"] = "eagle3",
+    drafter: Literal["hybrid", "eagle3", "ngram", "none"] = "eagle3",
     *,
     beam_width: int = 4,
     max_depth: int = 8,

@@ -28,21 +28,22 @@ class Cell(BaseModel):
 def largest_size(drafter: DrafterConfig, depth: int) -> int:
     """Most drafted tokens that a round of `depth` passes can offer for verification.
 
-    A tree grows `W` nodes in the first pass and up to `W²` in each later one; n-gram
-    proposals take no pass.
+    A tree grows `W` nodes in the first pass and `W²` in each later one; n-gram proposals
+    take no pass.
     """
-    if drafter.kind == "ngram":
-        nodes = drafter.ngram_cap_tokens
-    else:
-        nodes = drafter.beam_width + (depth - 1) * drafter.beam_width**2 if depth else 0
-    return min(nodes, drafter.max_size)
+    width = drafter.beam_width
+    grown = width + (depth - 1) * width**2 if depth and drafter.kind != "ngram" else 0
+    free = drafter.ngram_cap_tokens if drafter.kind in ("ngram", "hybrid") else 0
+    return min(grown + free, drafter.max_size)
 
 
 def depths(drafter: DrafterConfig) -> range:
-    """Draft depths that make sense for a drafter; n-gram look-ups have no passes."""
+    """Draft depths that make sense for a drafter: 0 only beside free proposals."""
     if drafter.kind == "none":
-        raise ValueError("drafter kind 'none' drafts nothing; accepted: eagle3, ngram")
-    return range(1) if drafter.kind == "ngram" else range(1, drafter.max_depth + 1)
+        raise ValueError("drafter kind 'none' drafts nothing; accepted: hybrid, eagle3, ngram")
+    if drafter.kind == "ngram":
+        return range(1)
+    return range(0 if drafter.kind == "hybrid" else 1, drafter.max_depth + 1)
 
 
 class PhaseConfig(BaseModel):

@@ -32,7 +32,7 @@ from draftgym.features import DEFAULT_SIZE_GRID
 from draftgym.prompts import Prompt, PromptSource, load_prompts
 
 SCHEMA = "draftgym.check/1"
-Drafter = Literal["ngram", "eagle3"]
+Drafter = Literal["ngram", "eagle3", "hybrid"]
 Rule = Literal["greedy"]
 SHOWN = 10
 
@@ -48,7 +48,7 @@ class Arguments:
 
     prompts: Annotated[int, tyro.conf.arg(help="Prompts of the test split.")] = 20
     tokens: Annotated[int, tyro.conf.arg(help="New tokens per prompt.")] = 128
-    drafters: Annotated[str, tyro.conf.arg(help="Comma-separated: ngram, eagle3.")] = "ngram,eagle3"
+    drafters: Annotated[str, tyro.conf.arg(help="Comma-separated: ngram, eagle3, hybrid.")] = "ngram,eagle3"
     rules: Annotated[str, tyro.conf.arg(help="Comma-separated verification rules: greedy.")] = (
         "greedy"
     )

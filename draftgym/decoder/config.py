@@ -14,8 +14,8 @@ class DrafterConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["eagle3", "ngram", "none"] = Field(
-        "eagle3", description="Drafter; `none` decodes plainly."
+    kind: Literal["hybrid", "eagle3", "ngram", "none"] = Field(
+        "hybrid", description="Drafter; `none` decodes plainly."
     )
     source: str | None = Field(
         None, description="Folder of the draft head; the bundled SmolLM2 head when absent."
@@ -24,7 +24,7 @@ class DrafterConfig(BaseModel):
     max_depth: int = Field(8, ge=0, le=32, description="Largest number of draft passes (D).")
     max_size: int = Field(32, ge=0, le=256, description="Largest verification size (V).")
     ngram_cap_tokens: int = Field(10, ge=1, le=64, description="Longest look-up proposal.")
-    ngram_max_match_tokens: int = Field(4, ge=1, le=16, description="Longest suffix matched.")
+    ngram_max_match_tokens: int = Field(8, ge=1, le=16, description="Longest suffix matched.")
 
 
 class PairConfig(BaseModel):

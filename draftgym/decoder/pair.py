@@ -16,6 +16,7 @@ from draftgym.decoder.config import PairConfig
 from draftgym.decoder.drafters.base import Drafter
 from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
 from draftgym.decoder.drafters.eagle3_head import Eagle3Head, load_head
+from draftgym.decoder.drafters.hybrid import NGRAM_SCORE_SCALE, HybridDrafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
 from draftgym.decoder.generation import GenerationSettings, resolve_generation
 from draftgym.decoder.llama import LlamaTarget, check_supported
@@ -120,7 +121,7 @@ def bundled_head() -> Path:
     return Path(str(files("draftgym"))) / "pretrained" / "smollm2-135m-eagle3"
 
 
-def _eagle3(pair: ModelPair) -> Drafter:
+def _eagle3(pair: ModelPair) -> Eagle3Drafter:
     settings = pair.config.drafter
     if pair.head is None:
         folder = Path(settings.source).expanduser() if settings.source else bundled_head()
@@ -152,12 +153,15 @@ def _eagle3(pair: ModelPair) -> Drafter:
         raise ConfigurationError(f"drafter: {error}") from error
 
 
-def _ngram(pair: ModelPair) -> Drafter:
+def _ngram(pair: ModelPair) -> NgramDrafter:
     settings = pair.config.drafter
-    return NgramDrafter(settings.ngram_cap_tokens, settings.ngram_max_match_tokens)
+    return NgramDrafter(
+        settings.ngram_cap_tokens, settings.ngram_max_match_tokens, NGRAM_SCORE_SCALE
+    )
 
 
 DRAFTERS: dict[str, Callable[[ModelPair], Drafter | None]] = {
+    "hybrid": lambda pair: HybridDrafter(_ngram(pair), _eagle3(pair)),
     "eagle3": _eagle3,
     "ngram": _ngram,
     "none": lambda pair: None,

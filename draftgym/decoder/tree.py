@@ -1,8 +1,8 @@
 """The draft tree of one round, in preallocated device buffers.
 
-One total order everywhere: score descending, then depth, then insertion. Nodes are inserted
-level by level, so a stable sort by score gives it. Scores are cumulative log-probabilities
-in float32, never larger than the parent's, so the best `V` nodes always form a tree.
+One total order everywhere: score descending, then depth, then insertion. Scores are cumulative
+log-probabilities in float32, never larger than the parent's, and a parent is inserted before its
+children, so the best `V` nodes always form a tree.
 """
 
 from __future__ import annotations
@@ -50,26 +50,30 @@ class DraftTree:
         self.ancestors[0, 0] = True
         self._diagonal = self.ancestors.diagonal()
         self.size = 0  # nodes, root not counted
+        self.free = 0  # free proposals: the nodes 1..free, a chain below the root
         self.passes = 0
-        self.frontier = torch.zeros(1, dtype=torch.long, device=device)  # node indices
-        self.frontier_scores = torch.zeros(1, dtype=torch.float32, device=device)
+        self._root = torch.zeros(1, dtype=torch.long, device=device)
+        self._root_score = torch.zeros(1, dtype=torch.float32, device=device)
+        self._counts = torch.arange(rows, dtype=torch.long, device=device)
+        self.frontier = self._root  # nodes that the next pass expands
+        self.frontier_scores = self._root_score
         self.expanded_log_probs: Tensor | None = None  # [vocabulary] at the best expanded node
 
     def reset(self, root: Tensor) -> None:
         """Start a round from `root`, the pending token's id as a tensor of shape []."""
         self.tokens[0] = root
-        self.size = 0
-        self.passes = 0
+        self.size = self.free = self.passes = 0
+        self.frontier, self.frontier_scores = self._root, self._root_score
         self.expanded_log_probs = None
 
-    def add(self, parents: Tensor, tokens: Tensor, scores: Tensor, depth: int) -> None:
+    def add(self, parents: Tensor, tokens: Tensor, scores: Tensor, depth: int | Tensor) -> None:
         """Append children of one level.
 
         Args:
             parents: Node indices, shape [n].
             tokens: Token ids, shape [n].
             scores: Cumulative log-probabilities, float32, shape [n].
-            depth: Depth of the new nodes; the root has 0.
+            depth: Depth of the new nodes, one for all or shape [n]; the root has 0.
 
         Raises:
             ValueError: The tree is full.
@@ -86,17 +90,23 @@ class DraftTree:
         self.size = stop - 1
 
     def add_chain(self, tokens: Sequence[int], scores: Sequence[float]) -> None:
-        """Append a chain below the root, best first."""
-        device = self.tokens.device
+        """Put free proposals into a tree that holds its root only: a chain, best first.
+
+        Args:
+            tokens: Token ids; may be empty.
+            scores: Cumulative log-probabilities, each at most the one before.
+        """
+        count, device = len(tokens), self.tokens.device
+        parents = self._counts[:count]
         ids = torch.tensor(tokens, dtype=torch.long, device=device)
         values = torch.tensor(scores, dtype=torch.float32, device=device)
-        for i in range(len(tokens)):
-            parent = torch.tensor([self.size if i else 0], dtype=torch.long, device=device)
-            self.add(parent, ids[i : i + 1], values[i : i + 1], i + 1)
+        self.add(parents, ids, values, self._counts[1 : count + 1])
+        self.ancestors[1 : count + 1] = self._counts[1 : count + 1, None] >= self._counts
+        self.free = count
 
     def select(self, size: int) -> Selection:
         """The root and the best `size` nodes in the one total order; `size <= self.size`."""
-        order = torch.argsort(self.scores[1 : self.size + 1], descending=True, stable=True)
+        order = self._order()
         nodes = torch.cat((order.new_zeros(1), order[:size] + 1))  # [V + 1]
         slots = torch.zeros_like(self.parents)
         slots[nodes] = torch.arange(size + 1, device=nodes.device)
@@ -106,3 +116,11 @@ class DraftTree:
             depths=self.depths[nodes],
             visible=self.ancestors[nodes][:, nodes],
         )
+
+    def _order(self) -> Tensor:
+        """All nodes but the root, score descending, then depth, then insertion; from 0."""
+        scores = self.scores[1 : self.size + 1]
+        if self.free == 0 or self.passes == 0:  # inserted by depth
+            return torch.argsort(scores, descending=True, stable=True)
+        by_depth = torch.argsort(self.depths[1 : self.size + 1], stable=True)
+        return by_depth[torch.argsort(scores[by_depth], descending=True, stable=True)]

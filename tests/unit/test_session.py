@@ -36,7 +36,7 @@ def oracle_session(pair: Any, length: int = 60, **options: Any) -> DecoderSessio
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
-@pytest.mark.parametrize("drafter", ["eagle3", "ngram"])
+@pytest.mark.parametrize("drafter", ["hybrid", "eagle3", "ngram"])
 def test_same_tokens_as_transformers(kind: str, drafter: Any) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from draftgym.decoder.drafters.base import Committed
 from draftgym.decoder.drafters.eagle3_head import Eagle3Head
+from draftgym.decoder.drafters.growth import DraftVocabulary, grow
 from draftgym.decoder.tree import DraftTree
 
 INGEST_CHUNK_TOKENS = 512
@@ -56,7 +57,9 @@ class Eagle3Drafter:
             )
         head.pack()
         self._head, self._embedding = head, embedding
-        self._target_ids = head.target_ids().to(embedding.device)
+        self._vocabulary = DraftVocabulary(
+            head.target_ids().to(embedding.device), config.target_vocab_size
+        )
         self._width = beam_width
         self._heads, self._kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.max_depth = max_depth
@@ -87,11 +90,13 @@ class Eagle3Drafter:
     def expand(self, tree: DraftTree) -> None:
         if tree.passes == 0:
             hidden = self._ingest()  # [1, hidden]
-            self._grow(tree, hidden, tree.parents.new_zeros(1), tree.scores.new_zeros(1))
         else:
             hidden = self._expand_frontier(tree)  # [W, hidden]
-            self._grow(tree, hidden, tree.frontier, tree.frontier_scores)
-        tree.passes += 1
+        log_probs = torch.log_softmax(self._head.logits(hidden).float(), -1)
+        rows = grow(
+            tree, log_probs, tree.frontier, tree.frontier_scores, self._width, self._vocabulary
+        )
+        self._hidden = hidden[rows]
 
     def _ingest(self) -> Tensor:
         """Read all new committed tokens; returns the hidden state at the root, [1, hidden]."""
@@ -120,7 +125,7 @@ class Eagle3Drafter:
         mask = F.pad(self._additive(path), (root, 0))
         positions = self._positions[root - 1 + tree.passes].expand(count)
         embeddings = F.embedding(tree.tokens[nodes], self._embedding)
-        return self._decode(embeddings, self._hidden[self._rows], positions, root + used, mask)
+        return self._decode(embeddings, self._hidden, positions, root + used, mask)
 
     def _additive(self, visible: Tensor) -> Tensor:
         mask = torch.zeros(visible.shape, device=visible.device, dtype=self._embedding.dtype)
@@ -144,21 +149,3 @@ class Eagle3Drafter:
             return out.reshape(length, self._heads, -1)
 
         return self._head.decode(embeddings, hidden, positions, attend)
-
-    def _grow(self, tree: DraftTree, hidden: Tensor, parents: Tensor, scores: Tensor) -> None:
-        """Add the `W` best children of each expanded node; the best `W` form the frontier."""
-        log_probs = torch.log_softmax(self._head.logits(hidden).float(), -1)  # [n, draft vocab]
-        values, picks = log_probs.topk(self._width, -1)  # [n, W]
-        cumulative = (scores[:, None] + values).flatten()  # [n * W]
-        first = tree.size + 1
-        tree.add(
-            parents.repeat_interleave(self._width),
-            self._target_ids[picks.flatten()],
-            cumulative,
-            tree.passes + 1,
-        )
-        best, order = torch.sort(cumulative, descending=True, stable=True)
-        order = order[: self._width]
-        tree.frontier, tree.frontier_scores = order + first, best[: self._width]
-        tree.expanded_log_probs = log_probs[0]
-        self._hidden, self._rows = hidden, order // self._width

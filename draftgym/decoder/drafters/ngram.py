@@ -27,6 +27,7 @@ class NgramDrafter:
     Args:
         cap: Most tokens proposed.
         max_match: Longest suffix looked up; shorter ones are tried when it is not found.
+        score_scale: Calibration: the scale of log-survival estimates.
     """
 
     name = "ngram"
@@ -34,8 +35,9 @@ class NgramDrafter:
     feature_layers: tuple[int, ...] = ()
     context_limit = 1 << 30
 
-    def __init__(self, cap: int = 10, max_match: int = 4) -> None:
+    def __init__(self, cap: int = 10, max_match: int = 8, score_scale: float = 1.0) -> None:
         self.max_nodes = cap
+        self._scale = score_scale
         self._max_match = max_match
         self._follow_up: dict[tuple[int, ...], int] = {}
         self._hits: dict[int, int] = defaultdict(int)
@@ -94,7 +96,7 @@ class NgramDrafter:
         for step in range(len(chain)):  # each agreeing token lengthens the match
             length = min(match + step, self._max_match)
             total += math.log(min(self._survival(length, distance), 1.0 - 1e-6))
-            scores.append(total)
+            scores.append(self._scale * total)
         tree.add_chain(chain, scores)
 
     def expand(self, tree: DraftTree) -> None:

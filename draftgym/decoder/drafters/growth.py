@@ -1,0 +1,89 @@
+"""One level of a draft tree: what every drafter with a model does with its predictions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from draftgym.decoder.tree import DraftTree
+
+
+def grow(
+    tree: DraftTree,
+    log_probs: Tensor,
+    parents: Tensor,
+    scores: Tensor,
+    width: int,
+    vocabulary: DraftVocabulary | None = None,
+) -> Tensor:
+    """Add the `width` best children of each expanded node; the best `width` form the frontier.
+
+    A continuation that a free proposal already made is not made again: it keeps its node, takes
+    the higher of the two scores and competes for the frontier. Shapes depend on `width` and the
+    number of expanded nodes alone, and nothing is read back from the device.
+
+    Args:
+        tree: Extended in place.
+        log_probs: Of the next token at each expanded node, float32 [n, draft vocabulary].
+        parents: The expanded nodes, [n].
+        scores: Their cumulative log-probabilities, [n].
+        width: Children per node and frontier nodes, `W`.
+        vocabulary: Maps draft ids to target ids; None when they are the same.
+
+    Returns:
+        For each frontier node, the row of `log_probs` whose node is its parent, [W].
+
+    Source: EAGLE-2's dynamic tree (arXiv 2406.16858).
+    """
+    tree.expanded_log_probs = log_probs[0]
+    merged = known = None
+    if tree.free:
+        known = parents < tree.free  # free nodes are a chain: node i continues with i + 1
+        child = torch.where(known, parents + 1, 0)
+        ids = tree.tokens[child]
+        drafted = (ids if vocabulary is None else vocabulary.draft_ids[ids])[:, None]
+        known = known & (drafted[:, 0] >= 0)  # outside the draft vocabulary: proposed once
+        drafted = drafted.clamp_min(0)
+        own = log_probs.gather(1, drafted)[:, 0]
+        merged = torch.maximum(tree.scores[child], own.add(scores).masked_fill_(~known, -torch.inf))
+        tree.scores[child] = merged  # rows without a free child rewrite the root's 0
+        rest = own.masked_fill(known, -torch.inf)[:, None]
+        log_probs = log_probs.scatter(1, drafted, rest)
+        merged = merged.masked_fill(child == 0, -torch.inf)
+    values, picks = log_probs.topk(width, -1)  # [n, W]
+    candidates = (scores[:, None] + values).flatten()  # [n * W]
+    tokens = picks.flatten() if vocabulary is None else vocabulary.target_ids[picks.flatten()]
+    first = tree.size + 1
+    tree.add(parents.repeat_interleave(width), tokens, candidates, tree.passes + 1)
+    if merged is None:
+        best, order = torch.sort(candidates, descending=True, stable=True)
+        order = order[:width]
+        tree.frontier, rows = order + first, order // width
+    else:
+        count = candidates.shape[0]
+        best, order = torch.sort(torch.cat((merged, candidates)), descending=True, stable=True)
+        order = order[:width]
+        fresh = torch.arange(first, first + count, device=order.device)
+        tree.frontier = torch.cat((child, fresh))[order]
+        own_rows = torch.arange(parents.shape[0], device=order.device)
+        rows = torch.cat((own_rows, own_rows.repeat_interleave(width)))[order]
+    tree.frontier_scores = best[:width]
+    tree.passes += 1
+    return rows
+
+
+class DraftVocabulary:
+    """A reduced vocabulary, in both directions.
+
+    Args:
+        target_ids: Target id of every draft id, [draft vocabulary].
+        target_vocab_size: Ids of the target.
+
+    Attributes:
+        draft_ids: Draft id of every target id, -1 for those that are never proposed.
+    """
+
+    def __init__(self, target_ids: Tensor, target_vocab_size: int) -> None:
+        self.target_ids = target_ids
+        self.draft_ids = torch.full((target_vocab_size,), -1, device=target_ids.device)
+        self.draft_ids[target_ids] = torch.arange(len(target_ids), device=target_ids.device)

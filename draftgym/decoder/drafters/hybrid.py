@@ -1,0 +1,49 @@
+"""Look-ups and a draft head in one tree: the text repeats itself, or the head guesses.
+
+The look-up's continuation is in the tree before the first pass, so a round without a pass still
+speculates. A pass adds the head's children; a path that both propose is one node with the higher
+score (`growth.grow`). Both scores estimate log-survival, so one order ranks them.
+"""
+
+from __future__ import annotations
+
+from draftgym.decoder.drafters.base import Committed
+from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
+from draftgym.decoder.drafters.ngram import NgramDrafter
+from draftgym.decoder.tree import DraftTree
+
+NGRAM_SCORE_SCALE = 0.65
+"""Look-ups go on more often than independent steps would (see docs/log.md for the fit); the
+head's own log-probabilities need no correction."""
+
+
+class HybridDrafter:
+    """An n-gram continuation and a model's tree, verified in one pass.
+
+    Args:
+        free: Makes free proposals.
+        model: Makes draft passes.
+    """
+
+    name = "hybrid"
+
+    def __init__(self, free: NgramDrafter, model: Eagle3Drafter) -> None:
+        self._free, self._model = free, model
+        self.max_depth = model.max_depth
+        self.max_nodes = free.max_nodes + model.max_nodes
+        self.feature_layers = model.feature_layers
+        self.context_limit = model.context_limit
+
+    def start(self, committed: Committed) -> None:
+        self._free.start(committed)
+        self._model.start(committed)
+
+    @property
+    def uningested(self) -> int:
+        return self._model.uningested
+
+    def propose(self, tree: DraftTree, max_depth: int) -> None:
+        self._free.propose(tree, max_depth)
+
+    def expand(self, tree: DraftTree) -> None:
+        self._model.expand(tree)
