@@ -224,7 +224,8 @@ class FeatureLayout:
             seen,
             sum(accepted) / shown, sum(drafted) / shown, sum(verified) / shown,
             full,
-            known, *slots, best, confidence.margin, confidence.entropy,
+            known, *slots, best, _expected(confidence.node_scores),
+            confidence.margin, confidence.entropy,
             state.depth, state.max_depth, state.max_size,
             state.context_tokens / max(state.context_limit, 1),
             state.remaining_tokens / max(state.max_new_tokens, 1),
@@ -290,6 +291,11 @@ class _Block:
         return out
 
 
+def _expected(scores: Float32Array) -> float:
+    """Accepted tokens that a tree promises if all of it is verified: its path probabilities."""
+    return float(np.exp(np.minimum(scores, np.float32(0.0))).sum())
+
+
 def _confidence(state: RoundState) -> Confidence:
     # Before anything is in the tree there is nothing to read from the device.
     return state.read_confidence() if state.nodes else NO_CONFIDENCE
@@ -319,6 +325,7 @@ def _round_features(layout: FeatureLayout) -> list[Feature]:
         Feature("has_confidence", "0 or 1", 0.0, 1.0),
         *(Feature(f"frontier_score_{slot}", *score) for slot in range(1, layout.beam_width + 1)),
         Feature("best_path_probability", "probability", 0.0, 1.0),
+        Feature("expected_accepted", f"tokens / {deep}", 0.0, 2.0, 1.0 / deep),
         Feature("margin", "probability", 0.0, 1.0),
         Feature("entropy", f"nats / {_ENTROPY_NATS:g}", 0.0, 1.0, 1.0 / _ENTROPY_NATS),
         Feature("depth", f"draft passes / {deep}", 0.0, 1.0, 1.0 / deep),

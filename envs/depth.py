@@ -52,17 +52,18 @@ class DraftDepthEnv(SessionEnv):
     | 29 | has_confidence | 0 | 1 | 0 or 1 |
     | 30-33 | frontier_score_1 to frontier_score_4, cumulative | -1 | 0 | nats / 16 |
     | 34 | best_path_probability | 0 | 1 | probability |
-    | 35 | margin | 0 | 1 | probability |
-    | 36 | entropy | 0 | 1 | nats / 10 |
-    | 37 | depth | 0 | 1 | draft passes / 8 |
-    | 38 | depth_allowed | 0 | 1 | draft passes / 8 |
-    | 39 | size_allowed | 0 | 1 | drafted tokens / 32 |
-    | 40 | context_fraction | 0 | 1 | tokens / context limit |
-    | 41 | remaining_fraction | 0 | 1 | tokens / budget |
-    | 42 | remaining_near | 0 | 1 | tokens / 36 |
-    | 43 | uningested | 0 | 1 | log2(1 + tokens) / 12 |
-    | 44 | draft_pass_over_plain | 0 | 2 | ratio |
-    | 45 | verify_slope_over_plain | 0 | 2 | ratio per token |
+    | 35 | expected_accepted, if the whole tree is verified | 0 | 2 | tokens / 8 |
+    | 36 | margin | 0 | 1 | probability |
+    | 37 | entropy | 0 | 1 | nats / 10 |
+    | 38 | depth | 0 | 1 | draft passes / 8 |
+    | 39 | depth_allowed | 0 | 1 | draft passes / 8 |
+    | 40 | size_allowed | 0 | 1 | drafted tokens / 32 |
+    | 41 | context_fraction | 0 | 1 | tokens / context limit |
+    | 42 | remaining_fraction | 0 | 1 | tokens / budget |
+    | 43 | remaining_near | 0 | 1 | tokens / 36 |
+    | 44 | uningested | 0 | 1 | log2(1 + tokens) / 12 |
+    | 45 | draft_pass_over_plain | 0 | 2 | ratio |
+    | 46 | verify_slope_over_plain | 0 | 2 | ratio per token |
 
     ## Rewards
     By kind, with e tokens emitted and t seconds of the round:

@@ -36,12 +36,12 @@ class VerifySizeEnv(SessionEnv):
 
     ## Observation Space
     `Box(float32)`, from `FeatureLayout.size_observation`; with the default layout, entries 0
-    to 45 are those of `DraftGym/DraftDepth-v0`, then:
+    to 46 are those of `DraftGym/DraftDepth-v0`, then:
 
     | index | name | min | max | unit |
     |---|---|---|---|---|
-    | 46 | nodes | 0 | 1 | drafted tokens / 116 |
-    | 47-56 | expected_accepted_1, _2, _3, _4, _6, _8, _12, _16, _24, _32 | 0 | 2 | tokens / 8 |
+    | 47 | nodes | 0 | 1 | drafted tokens / 116 |
+    | 48-57 | expected_accepted_1, _2, _3, _4, _6, _8, _12, _16, _24, _32 | 0 | 2 | tokens / 8 |
 
     The expected accepted tokens at a size are the sum of the path probabilities of that many
     best nodes.

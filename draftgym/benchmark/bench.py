@@ -41,8 +41,8 @@ from draftgym.state import RoundRecord
 FIXED = "best fixed"
 SILENT = "silent session"
 UNDER_POLICY = "under the policy"
-COARSE_DEPTHS = (1, 2, 3, 5)
-COARSE_SIZES = (1, 2, 4, 8)
+COARSE_DEPTHS = (0, 1, 2, 4)
+COARSE_SIZES = (2, 4, 8, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def coarse_cells(drafter: DrafterConfig) -> list[Cell]:
         for depth in chosen
         for size in COARSE_SIZES
         # Fewer tokens than passes: the deepest ones could never be accepted.
-        if depth <= size <= largest_size(drafter, depth)
+        if max(1, depth) <= size <= largest_size(drafter, depth)
     )
     return list(cells)
 

@@ -132,11 +132,11 @@ class EvaluateConfig(BaseModel):
         Raises:
             ValueError: If the pair has no drafter.
         """
-        deepest = depths(pair.drafter)[-1]
+        accepted = depths(pair.drafter)
         fitting = dict.fromkeys(
             Cell(depth=depth, size=min(cell.size, largest_size(pair.drafter, depth)))
             for cell in self.cells
-            for depth in [min(cell.depth, deepest)]
+            for depth in [min(max(cell.depth, accepted[0]), accepted[-1])]
         )
         changes = {"pair": pair, "policy": policy, "output": output, "cells": tuple(fitting)}
         return EvaluateConfig.model_validate({**dict(self), **changes})

@@ -59,7 +59,9 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigurationError(f"--{option}: must be at least {least}, got {value}")
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
     if config.drafter.kind == "none":
-        raise ConfigurationError("drafter.kind: the benchmark needs one; accepted: hybrid, eagle3, ngram")
+        raise ConfigurationError(
+            "drafter.kind: the benchmark needs one; accepted: hybrid, eagle3, ngram"
+        )
     sources = [PromptSource()]
     validation = load_prompts(sources, "validation", arguments.tune_prompts, arguments.seed)
     test = load_prompts(sources, "test", arguments.prompts, arguments.seed)

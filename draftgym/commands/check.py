@@ -48,7 +48,9 @@ class Arguments:
 
     prompts: Annotated[int, tyro.conf.arg(help="Prompts of the test split.")] = 20
     tokens: Annotated[int, tyro.conf.arg(help="New tokens per prompt.")] = 128
-    drafters: Annotated[str, tyro.conf.arg(help="Comma-separated: ngram, eagle3, hybrid.")] = "ngram,eagle3"
+    drafters: Annotated[str, tyro.conf.arg(help="Comma-separated: ngram, eagle3, hybrid.")] = (
+        "ngram,eagle3"
+    )
     rules: Annotated[str, tyro.conf.arg(help="Comma-separated verification rules: greedy.")] = (
         "greedy"
     )

@@ -152,7 +152,7 @@ def test_make_without_arguments_builds_the_default_pair(
     assert info["prompt"] >= 0
     drafter = asked[0].drafter
     assert (drafter.kind, drafter.max_depth, drafter.beam_width, drafter.max_size) == (
-        "eagle3",
+        "hybrid",
         8,
         4,
         32,
@@ -167,7 +167,7 @@ def test_docstring_table_is_the_default_layout(name: str) -> None:
     if name == "size":
         features, text = layout.size_features, VerifySizeEnv.__doc__ or ""
     first_words = re.compile(r"\| (\d+)(?:-(\d+))? \| (\w+).* \| (\S+) \| (\S+) \| (.+) \|$")
-    covered: list[int] = [] if name == "depth" else list(range(46))
+    covered: list[int] = [] if name == "depth" else list(range(47))
     for line in text.splitlines():
         row = first_words.match(line.strip())
         if row is None or len(row[0].split("|")) != 7:

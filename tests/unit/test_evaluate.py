@@ -87,6 +87,9 @@ def pair() -> ModelPair:
     return make_pair(eos=frozenset())
 
 
+EAGLE3 = {"drafter": {"kind": "eagle3"}}
+
+
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than everything else; one test looks at the plots."""
@@ -107,9 +110,10 @@ def test_shipped_configurations_load(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cells": [{"depth": 9, "size": 2}]}, "accepts depth 1 to 8"),
-        ({"cells": [{"depth": 0, "size": 2}]}, "accepts depth 1 to 8"),
-        ({"cells": [{"depth": 1, "size": 5}]}, "at most 4 tokens"),
+        ({"cells": [{"depth": 9, "size": 2}]}, "accepts depth 0 to 8"),
+        ({"cells": [{"depth": 0, "size": 2}], "pair": EAGLE3}, "accepts depth 1 to 8"),
+        ({"cells": [{"depth": 1, "size": 15}]}, "at most 14 tokens"),
+        ({"cells": [{"depth": 1, "size": 5}], "pair": EAGLE3}, "at most 4 tokens"),
         ({"cells": [{"depth": 1, "size": 2}] * 2}, "may be listed once"),
         ({"cells": []}, "cells"),
         ({"test": {"prompts": 1}}, "test.prompts"),
@@ -126,7 +130,7 @@ def test_bad_configuration_is_refused_by_name(change: dict[str, Any], message: s
 
 def test_cells_are_cut_to_fit_another_drafter() -> None:
     config = load_yaml(CONFIGS / "quick.yaml", EvaluateConfig)
-    narrow = PairConfig(drafter=DrafterConfig(beam_width=1, max_depth=3))
+    narrow = PairConfig(drafter=DrafterConfig(kind="eagle3", beam_width=1, max_depth=3))
     fitted = config.for_run(narrow, None, "elsewhere")
     assert fitted.cells
     assert all(cell.depth <= 3 and cell.size <= cell.depth for cell in fitted.cells)
@@ -135,7 +139,9 @@ def test_cells_are_cut_to_fit_another_drafter() -> None:
 
 
 def test_largest_size_counts_a_trees_nodes() -> None:
-    drafter = DrafterConfig(beam_width=4, max_size=32)
+    drafter = DrafterConfig(kind="eagle3", beam_width=4, max_size=32)
+    hybrid = DrafterConfig(beam_width=4, max_size=32)
+    assert [largest_size(hybrid, depth) for depth in (0, 1, 2, 3)] == [10, 14, 30, 32]
     assert [largest_size(drafter, depth) for depth in (0, 1, 2, 3)] == [0, 4, 20, 32]
     assert largest_size(DrafterConfig(kind="ngram", ngram_cap_tokens=7), 0) == 7
 

@@ -86,7 +86,7 @@ def test_a_head_that_does_not_fit_is_refused() -> None:
     pair.head = tiny_pair(0).head
     with pytest.raises(ConfigurationError, match=r"expects target embeddings \[64, 32\]"):
         pair.new_drafter()
-    with pytest.raises(ConfigurationError, match="accepted: eagle3, ngram, none"):
+    with pytest.raises(ConfigurationError, match="accepted: hybrid, eagle3, ngram, none"):
         pair.new_drafter("medusa")
     small = tiny_pair(0, model=tiny_model(0, vocab=8), beam_width=16)
     with pytest.raises(ConfigurationError, match="beam_width 16"):
