@@ -15,7 +15,8 @@ from torch import Tensor
 from draftgym.decoder.config import PairConfig
 from draftgym.decoder.drafters.base import Drafter
 from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
-from draftgym.decoder.drafters.eagle3_head import Eagle3Head, load_head
+from draftgym.decoder.drafters.eagle3_head import Eagle3Head
+from draftgym.decoder.drafters.eagle3_published import load_any_head, resolve_head, weights_digest
 from draftgym.decoder.drafters.hybrid import NGRAM_SCORE_SCALE, HybridDrafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
 from draftgym.decoder.generation import GenerationSettings, resolve_generation
@@ -124,13 +125,13 @@ def bundled_head() -> Path:
 def _eagle3(pair: ModelPair) -> Eagle3Drafter:
     settings = pair.config.drafter
     if pair.head is None:
-        folder = Path(settings.source).expanduser() if settings.source else bundled_head()
+        folder = resolve_head(settings.source) if settings.source else bundled_head()
+        layers, embedding = pair.target.layer_count, pair.embedding
         try:
-            pair.head = load_head(folder, pair.device, pair.dtype)
+            pair.head = load_any_head(folder, layers, embedding, pair.device, pair.dtype)
         except ValueError as error:
             raise ConfigurationError(f"drafter.source: {error}") from error
-        weights = (folder / "model.safetensors").read_bytes()
-        pair.head_sha256 = hashlib.sha256(weights).hexdigest()[:16]
+        pair.head_sha256 = weights_digest(folder)
         if (folder / "tokenizer.json").exists():
             from transformers import AutoTokenizer
 

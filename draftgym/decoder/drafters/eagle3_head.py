@@ -20,11 +20,20 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from draftgym.decoder.drafters.eagle3_config import ARCHITECTURE, Eagle3Config, read_config
+from draftgym.decoder.drafters.eagle3_rope import rope_table
 from draftgym.decoder.linear import DecodeLinear, fuse_linears, pack_linears
 from draftgym.decoder.norm import DecodeNorm
 from draftgym.storage import write_bytes, write_json
 
-__all__ = ["Attend", "Eagle3Config", "Eagle3Head", "load_head", "rotate", "save_head"]
+__all__ = [
+    "Attend",
+    "Eagle3Config",
+    "Eagle3Head",
+    "build_head",
+    "load_head",
+    "rotate",
+    "save_head",
+]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -141,7 +150,7 @@ class Eagle3Head(nn.Module):
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
         t2d = torch.arange(config.target_vocab_size) < config.draft_vocab_size
         self.register_buffer("t2d", t2d)
-        cos, sin = _rope_table(config)
+        cos, sin = rope_table(config)
         self.register_buffer("rope_cos", cos, persistent=False)
         self.register_buffer("rope_sin", sin, persistent=False)
 
@@ -228,15 +237,6 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, dims=-1), sin)
 
 
-def _rope_table(config: Eagle3Config) -> tuple[Tensor, Tensor]:
-    half = config.head_dim // 2
-    frequencies = config.rope_theta ** -(torch.arange(half, dtype=torch.float64) / half)
-    positions = torch.arange(config.max_position_embeddings, dtype=torch.float64)
-    angles = torch.outer(positions, frequencies)  # [positions, dim / 2]
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat((cos, cos), -1).float(), torch.cat((-sin, sin), -1).float()
-
-
 def save_head(head: Eagle3Head, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write ``model.safetensors`` and ``config.json``, each replaced atomically.
 
@@ -278,21 +278,46 @@ def load_head(
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from error
+    return build_head(config, state, str(path), device, dtype)
+
+
+def build_head(
+    config: Eagle3Config,
+    state: dict[str, Tensor],
+    where: str,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Eagle3Head:
+    """Make a head from its tensors, all of them checked.
+
+    Args:
+        config: The head's shape.
+        state: Tensors by published name, ``d2t`` and ``t2d`` included.
+        where: The file they came from, for messages.
+        device: Where the head will run.
+        dtype: Type of the weights in memory; the rotary table follows it.
+
+    Returns:
+        The head, in evaluation mode, without gradients.
+
+    Raises:
+        ValueError: See `load_head`.
+    """
     with torch.device("meta"):
         expected = Eagle3Head(config).state_dict()
     for name, tensor in expected.items():
         if name not in state:
-            raise ValueError(f"{path}: {name}: missing")
+            raise ValueError(f"{where}: {name}: missing")
         if state[name].shape != tensor.shape:
             raise ValueError(
-                f"{path}: {name}: shape {list(state[name].shape)}, "
+                f"{where}: {name}: shape {list(state[name].shape)}, "
                 f"{CONFIG_FILE} needs {list(tensor.shape)}"
             )
         if state[name].is_floating_point() != tensor.is_floating_point():
-            raise ValueError(f"{path}: {name}: type {state[name].dtype}, need {tensor.dtype}")
+            raise ValueError(f"{where}: {name}: type {state[name].dtype}, need {tensor.dtype}")
     if unknown := sorted(state.keys() - expected.keys()):
-        raise ValueError(f"{path}: {unknown[0]}: unknown tensor")
-    _check_vocabulary(str(path), config, state["d2t"], state["t2d"])
+        raise ValueError(f"{where}: {unknown[0]}: unknown tensor")
+    _check_vocabulary(where, config, state["d2t"], state["t2d"])
     head = Eagle3Head(config)
     head.load_state_dict(state)
     return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
