@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -20,6 +24,23 @@ def available_memory_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> 
     """
     known = [value for value in (_machine(meminfo), _container(cgroup)) if value is not None]
     return min(known, default=None)
+
+
+def free_device_bytes(device: torch.device) -> int | None:
+    """What a device has free for this process.
+
+    Args:
+        device: A CPU or CUDA device.
+
+    Returns:
+        Bytes; None where the system does not tell.
+    """
+    if device.type != "cuda":
+        return available_memory_bytes()
+    import torch
+
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free)
 
 
 def _machine(meminfo: Path) -> int | None:

@@ -12,13 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftgym.decoder.config import PairConfig
+from draftgym.decoder.config import DrafterConfig, PairConfig
 from draftgym.decoder.drafters.base import Drafter
 from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
+from draftgym.decoder.drafters.eagle3_config import Eagle3Config
 from draftgym.decoder.drafters.eagle3_head import Eagle3Head
-from draftgym.decoder.drafters.eagle3_published import load_any_head, resolve_head, weights_digest
+from draftgym.decoder.drafters.eagle3_published import (
+    load_any_head,
+    read_head_config,
+    resolve_head,
+    weights_digest,
+)
 from draftgym.decoder.drafters.hybrid import NGRAM_SCORE_SCALE, HybridDrafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
+from draftgym.decoder.footprint import check_memory, estimate
 from draftgym.decoder.generation import GenerationSettings, resolve_generation
 from draftgym.decoder.llama import LlamaTarget, check_supported
 from draftgym.decoder.sources import resolve_model
@@ -193,6 +200,22 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
+def _drafter_shape(settings: DrafterConfig, layer_count: int) -> Eagle3Config | Any | None:
+    """Shape of a head, Transformers configuration of a draft model, or None for look-ups."""
+    kind: str = settings.kind
+    if kind == "lm" and settings.source:
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(resolve_model(settings.source))
+    if kind not in ("eagle3", "hybrid"):
+        return None
+    folder = resolve_head(settings.source) if settings.source else bundled_head()
+    try:
+        return read_head_config(folder, layer_count)
+    except ValueError as error:
+        raise ConfigurationError(f"drafter.source: {error}") from error
+
+
 def load_pair(config: PairConfig | None = None) -> ModelPair:
     """Fetch, load and check a target and its drafter.
 
@@ -201,7 +224,8 @@ def load_pair(config: PairConfig | None = None) -> ModelPair:
 
     Raises:
         SourceError: The model could not be found or fetched.
-        ConfigurationError: Target and drafter do not fit, or the tokenizer does not fit.
+        ConfigurationError: Target and drafter do not fit each other or into memory, or the
+            tokenizer does not fit.
         UnsupportedModelError: The target cannot be decoded exactly.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -212,7 +236,10 @@ def load_pair(config: PairConfig | None = None) -> ModelPair:
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
     folder = resolve_model(config.target)
-    check_supported(AutoConfig.from_pretrained(folder))
+    described = AutoConfig.from_pretrained(folder)
+    check_supported(described)
+    drafter = _drafter_shape(config.drafter, described.num_hidden_layers)
+    check_memory(estimate(config, described, drafter, device, dtype), device)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     model = model.to(device).eval()

@@ -244,7 +244,7 @@ def fetch_repository(
         return Path(snapshot_download(repository, revision=revision, allow_patterns=[*patterns]))
     except failures as error:
         words = str(error).strip().splitlines()
-        reason = words[0] if words else type(error).__name__
+        reason = words[0].rstrip(".") if words else type(error).__name__
         raise SourceError(
             f"cannot fetch {repository!r} from the model hub: {reason}. {_hub_advice(error)}, or "
             "pass a local folder instead"
@@ -252,6 +252,7 @@ def fetch_repository(
 
 
 def _hub_advice(error: Exception) -> str:
+    from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import (
         GatedRepoError,
         LocalEntryNotFoundError,
@@ -260,6 +261,8 @@ def _hub_advice(error: Exception) -> str:
         RevisionNotFoundError,
     )
 
+    if HF_HUB_OFFLINE or isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set: unset it to allow downloads"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, GatedRepoError) or status == 403:
         return (
@@ -273,8 +276,6 @@ def _hub_advice(error: Exception) -> str:
             "There is no such repository, or it is private: check the name, and set HF_TOKEN "
             "(or run `hf auth login`) if it is private"
         )
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set: unset it to allow downloads"
     if isinstance(error, LocalEntryNotFoundError):
         return "The hub is out of reach and the files are not in its cache: check the network"
     return "Check the network (private and gated models also need HF_TOKEN)"

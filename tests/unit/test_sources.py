@@ -336,6 +336,7 @@ def test_each_way_the_hub_fails_says_what_to_do(
 ) -> None:
     import huggingface_hub
 
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail_with(hub_failure(kind, status)))
     with pytest.raises(SourceError, match=r"'org/model' from the model hub: .*" + advice) as e:
         resolve_model("org/model")

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from draftgym.decoder.drafters.eagle3_config import Eagle3Config
+from draftgym.decoder.drafters.eagle3_config import Eagle3Config, read_config
 from draftgym.decoder.drafters.eagle3_head import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -95,7 +95,7 @@ def load_any_head(
 
 
 def read_head_config(folder: Path, layer_count: int) -> Eagle3Config:
-    """Shape of a head of either layout, without its weights.
+    """Shape of a head of either layout, without reading its weights; they must be there.
 
     Args:
         folder: Holds `config.json`.
@@ -106,9 +106,9 @@ def read_head_config(folder: Path, layer_count: int) -> Eagle3Config:
     """
     values = _read_json(folder / CONFIG_FILE)
     if "architecture" in values:
-        from draftgym.decoder.drafters.eagle3_config import read_config
-
         return read_config(folder / CONFIG_FILE)
+    if not any((folder / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE)):
+        raise ValueError(_no_safetensors(folder))
     return published_config(values, str(folder / CONFIG_FILE), layer_count)
 
 
