@@ -315,7 +315,8 @@ def test_wrong_fields_name_file_and_field(
 def test_harmless_fields_are_accepted(tmp_path: Path) -> None:
     """As published: layer count of the target, a window that is switched off, tied flag."""
     fields = {"num_hidden_layers": 40, "sliding_window": None, "tie_word_embeddings": True}
-    load(write(tmp_path, attention_bias=False, use_sliding_window=False, **fields))
+    head = load(write(tmp_path, attention_bias=False, use_sliding_window=False, **fields))
+    assert head.config == load(write(tmp_path / "plain")).config
 
 
 def test_a_copy_of_the_targets_embedding_is_dropped_and_another_refused(tmp_path: Path) -> None:
