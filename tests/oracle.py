@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from draftgym.decoder.drafters.base import Committed
+from draftgym.decoder.rules.base import Rule
 from draftgym.decoder.tree import DraftTree
 
 
@@ -23,6 +24,7 @@ class OracleDrafter:
     """
 
     name = "oracle"
+    draws = False
     feature_layers: tuple[int, ...] = ()
     context_limit = 1 << 30
 
@@ -38,7 +40,7 @@ class OracleDrafter:
         self._vocab, self._width = vocab, width
         self.max_depth, self.max_nodes = max_depth, width + (max_depth - 1) * width**2
 
-    def start(self, committed: Committed) -> None:
+    def start(self, committed: Committed, rule: Rule) -> None:
         self._committed = committed
 
     @property

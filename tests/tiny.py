@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from draftgym.decoder.config import DrafterConfig, PairConfig
+from draftgym.decoder.config import DrafterConfig, PairConfig, SamplingConfig
 from draftgym.decoder.drafters.eagle3_head import Eagle3Config, Eagle3Head
 from draftgym.decoder.generation import GenerationSettings
 from draftgym.decoder.llama import LlamaTarget
@@ -62,7 +62,7 @@ def tiny_head(seed: int = 0, vocab: int = VOCAB, context: int = 256) -> Eagle3He
 
 def tiny_pair(
     seed: int = 0,
-    drafter: Literal["hybrid", "eagle3", "ngram", "none"] = "eagle3",
+    drafter: Literal["hybrid", "eagle3", "lm", "ngram", "none"] = "eagle3",
     *,
     beam_width: int = 4,
     max_depth: int = 8,
@@ -70,15 +70,24 @@ def tiny_pair(
     draft_context: int | None = None,
     eos: frozenset[int] = frozenset({1}),
     model: Any = None,
+    draft_layers: int | None = None,
+    sampling: SamplingConfig | None = None,
 ) -> ModelPair:
-    """A whole pair without files. The tiny target falls into loops, so look-ups get accepted."""
+    """A whole pair without files. The tiny target falls into loops, so look-ups get accepted.
+
+    The `lm` drafter is the target itself, or its first `draft_layers` layers.
+    """
     model = tiny_model(seed, context=context) if model is None else model
+    # Room past the limit for what the target drafts for itself.
     target = LlamaTarget(model, context)
     config = PairConfig(
         target="tiny",
         device="cpu",
         dtype="float32",
-        drafter=DrafterConfig(kind=drafter, beam_width=beam_width, max_depth=max_depth),
+        drafter=DrafterConfig(
+            kind=drafter, beam_width=beam_width, max_depth=max_depth, layers=draft_layers
+        ),
+        sampling=sampling or SamplingConfig(),
         context_limit_tokens=context,
     )
     return ModelPair(

@@ -7,6 +7,7 @@ length, so one attention kernel per layer reads each key once and copies nothing
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -148,6 +149,19 @@ class LlamaTarget:
             down=DecodeLinear(mlp.down_proj.weight, mlp.down_proj.bias),
         )
 
+    def first_layers(self, count: int) -> LlamaTarget:
+        """The same model with its first `count` layers only; weights are shared, not copied."""
+        cut = copy.copy(self)
+        cut._layers = self._layers[:count]
+        cut.layer_count = count
+        dropped = self._layers[count:]
+        cut.weight_bytes = self.weight_bytes - sum(
+            part.weight_bytes
+            for layer in dropped
+            for part in (layer.qkv, layer.output, layer.gate_up, layer.down)
+        )
+        return cut
+
     def new_cache(self, capacity: int) -> KVCache:
         """An empty cache for `capacity` positions, drafted ones included."""
         return KVCache(
@@ -163,9 +177,10 @@ class LlamaTarget:
         """Additive mask [groups * T, start + T] for folded queries; None for one token."""
         if visible is None:
             return None
+        always = start + visible.shape[0] - visible.shape[1]
         block = torch.zeros(visible.shape, device=self.device, dtype=self.dtype)
         block.masked_fill_(~visible, float("-inf"))
-        mask = F.pad(block, (start, 0))
+        mask = F.pad(block, (always, 0))
         return mask.repeat(self._groups, 1)
 
     def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:

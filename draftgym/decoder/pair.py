@@ -24,10 +24,12 @@ from draftgym.decoder.drafters.eagle3_published import (
     weights_digest,
 )
 from draftgym.decoder.drafters.hybrid import NGRAM_SCORE_SCALE, HybridDrafter
+from draftgym.decoder.drafters.lm import LmDrafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
 from draftgym.decoder.footprint import check_memory, estimate
 from draftgym.decoder.generation import GenerationSettings, resolve_generation
 from draftgym.decoder.llama import LlamaTarget, check_supported
+from draftgym.decoder.loading import load_model
 from draftgym.decoder.sources import resolve_model
 from draftgym.decoder.target import TargetModel
 from draftgym.decoder.tokenizers import check_same_tokenizer
@@ -46,6 +48,8 @@ class ModelPair:
         embedding: The target's embedding, shape [vocab, hidden].
         folder: The target's local Transformers folder, for comparisons; None for test models.
         head: The EAGLE-3 head, loaded when first needed.
+        head_sha256: Digest of its weights.
+        draft_model: The draft language model, loaded when first needed.
     """
 
     config: PairConfig
@@ -56,6 +60,7 @@ class ModelPair:
     folder: Path | None = None
     head: Eagle3Head | None = None
     head_sha256: str = ""
+    draft_model: LlamaTarget | None = None
     _target_sha256: str = field(default="", repr=False)
 
     @property
@@ -113,15 +118,24 @@ class ModelPair:
     def fingerprint(self) -> dict[str, str]:
         """Identifies what was decoded; an exported policy belongs to one fingerprint."""
         if not self._target_sha256:
-            rows = self.embedding[:: max(1, self.embedding.shape[0] // 64)].float().cpu()
-            self._target_sha256 = hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]
+            self._target_sha256 = _digest(self.embedding)
         return {
             "target_embedding_sha256": self._target_sha256,
             "target_vocab_size": str(self.target.vocab_size),
             "drafter_kind": self.config.drafter.kind,
-            "drafter_sha256": self.head_sha256,
+            "drafter_sha256": self.head_sha256 or self._draft_model_digest(),
             "beam_width": str(self.config.drafter.beam_width),
         }
+
+    def _draft_model_digest(self) -> str:
+        model = self.draft_model
+        return "" if model is None else f"{_digest(model.embedding)}-{model.layer_count}"
+
+
+def _digest(embedding: Tensor) -> str:
+    """Short name of a model by a sample of its embedding rows."""
+    rows = embedding[:: max(1, embedding.shape[0] // 64)].float().cpu()
+    return hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]
 
 
 def bundled_head() -> Path:
@@ -161,6 +175,44 @@ def _eagle3(pair: ModelPair) -> Eagle3Drafter:
         raise ConfigurationError(f"drafter: {error}") from error
 
 
+def _lm(pair: ModelPair) -> LmDrafter:
+    settings, limit = pair.config.drafter, pair.generation.context_limit_tokens
+    if pair.draft_model is None:
+        pair.draft_model = _draft_model(pair)
+    try:
+        return LmDrafter(
+            pair.draft_model,
+            pair.target.vocab_size,
+            beam_width=settings.beam_width,
+            max_depth=settings.max_depth,
+            context_limit=limit,
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"drafter: {error}") from error
+
+
+def _draft_model(pair: ModelPair) -> LlamaTarget:
+    """The draft language model: loaded, or the target itself, or its first layers."""
+    settings = pair.config.drafter
+    if settings.source is None:
+        if not isinstance(pair.target, LlamaTarget):
+            raise ConfigurationError("drafter.source: this target cannot draft for itself")
+        model = pair.target
+    else:
+        # Positions for the deepest draft past the last committed token.
+        limit = pair.generation.context_limit_tokens + settings.max_depth
+        loaded = load_model(settings.source, pair.device, pair.dtype, limit)
+        check_same_tokenizer(pair.tokenizer, loaded.tokenizer)
+        model = loaded.model
+    if settings.layers is None:
+        return model
+    if not 1 <= settings.layers <= model.layer_count:
+        raise ConfigurationError(
+            f"drafter.layers: {settings.layers}; the draft model has {model.layer_count}"
+        )
+    return model.first_layers(settings.layers)
+
+
 def _ngram(pair: ModelPair) -> NgramDrafter:
     settings = pair.config.drafter
     return NgramDrafter(
@@ -171,6 +223,7 @@ def _ngram(pair: ModelPair) -> NgramDrafter:
 DRAFTERS: dict[str, Callable[[ModelPair], Drafter | None]] = {
     "hybrid": lambda pair: HybridDrafter(_ngram(pair), _eagle3(pair)),
     "eagle3": _eagle3,
+    "lm": _lm,
     "ngram": _ngram,
     "none": lambda pair: None,
 }
@@ -228,7 +281,7 @@ def load_pair(config: PairConfig | None = None) -> ModelPair:
             tokenizer does not fit.
         UnsupportedModelError: The target cannot be decoded exactly.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig
 
     config = config or PairConfig()
     if config.threads is not None:
@@ -240,16 +293,9 @@ def load_pair(config: PairConfig | None = None) -> ModelPair:
     check_supported(described)
     drafter = _drafter_shape(config.drafter, described.num_hidden_layers)
     check_memory(estimate(config, described, drafter, device, dtype), device)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    model = model.to(device).eval()
-    target = LlamaTarget(model, config.context_limit_tokens)
-    if len(tokenizer) > target.vocab_size:
-        raise ConfigurationError(
-            f"{config.target}: the tokenizer has {len(tokenizer)} ids, the model's output "
-            f"{target.vocab_size} rows"
-        )
-    generation = resolve_generation(model.generation_config, target, config)
-    pair = ModelPair(config, target, tokenizer, generation, target.embedding, folder)
+    loaded = load_model(config.target, device, dtype, config.context_limit_tokens)
+    target = loaded.model
+    generation = resolve_generation(loaded.generation, target, config)
+    pair = ModelPair(config, target, loaded.tokenizer, generation, target.embedding, folder)
     pair.new_drafter()  # refuse a drafter that does not fit now, not in the first round
     return pair

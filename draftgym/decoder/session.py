@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from draftgym.clock import Clock, Mark
 from draftgym.decoder.confidence import read_confidence
 from draftgym.decoder.drafters.base import Committed, Drafter
 from draftgym.decoder.pair import ModelPair
-from draftgym.decoder.request import check_request
-from draftgym.decoder.tree import DraftTree
-from draftgym.decoder.verify import choose_greedy, greedy_accept
+from draftgym.decoder.request import check_drawable, check_request
+from draftgym.decoder.rules import Rule, Verdict, new_rule
+from draftgym.decoder.tree import DraftTree, Selection
 from draftgym.state import (
     Confidence,
     Controller,
@@ -61,6 +62,12 @@ class DecoderSession:
         history: Rounds of acceptance history kept for controllers.
         costs: Measured cost ratios shown to controllers.
         ignore_eos: Decode to the budget whatever is generated.
+        log_probs: Keep the target's log-probability of every emitted token (unwarped).
+        rule: Verification rule; the one that the pair's configuration names when None.
+
+    Raises:
+        ConfigurationError: The rule draws proposals, and the drafter makes no chain that can be
+            verified whole.
     """
 
     def __init__(
@@ -74,12 +81,18 @@ class DecoderSession:
         history: int = 8,
         costs: MeasuredCosts | None = None,
         ignore_eos: bool = False,
+        log_probs: bool = False,
+        rule: Rule | None = None,
     ) -> None:
         self.pair, self.drafter, self.clock = pair, drafter, clock
+        self.rule = rule or new_rule(pair.config.sampling)
         self.max_depth = min(max_depth, drafter.max_depth) if drafter else 0
         self.max_size = max_size if drafter else 0
         self.costs = costs or MeasuredCosts()
         self.ignore_eos = ignore_eos
+        self._keeps_log_probs = log_probs
+        if drafter is not None and self.rule.draws_proposals:
+            check_drawable(drafter, max_size)
         self.context_limit = pair.generation.context_limit_tokens
         self._history_length = history
         self._target = pair.target
@@ -99,12 +112,14 @@ class DecoderSession:
         self.stop_reason: str | None = None
 
     @torch.inference_mode()
-    def start(self, prompt_tokens: Sequence[int], max_new_tokens: int) -> None:
+    def start(self, prompt_tokens: Sequence[int], max_new_tokens: int, sequence: int = 0) -> None:
         """Prefill a prompt; its pass already gives the first new token, which is the root.
 
         Args:
             prompt_tokens: Token ids, at least one.
             max_new_tokens: Budget, at least one, the first token included.
+            sequence: Keys the noise of sampling, with the seed: the same two numbers give the
+                same draws. Ignored by greedy decoding.
 
         Raises:
             ValueError: Empty prompt, ids outside the vocabulary, no budget, or a prompt that
@@ -116,18 +131,20 @@ class DecoderSession:
         self._committed.append(prompt)
         self.max_new_tokens = max_new_tokens
         self.tokens: list[int] = []
+        self.log_probs: list[float] = []
         self.records: list[RoundRecord] = []
         self.history = History(self._history_length)
         self.finished, self.stop_reason, self._round = False, None, None
+        self.rule.start(sequence)
         begin = self.clock.boundary()
-        best = self._prefill(len(prompt))
+        first = self._decide_tokens(self._prefill(len(prompt)), len(prompt) - 1, None).tokens
         self.clock.note("prefill", len(prompt))
         if self.drafter is not None:
-            self.drafter.start(self._committed)
-        self._commit([best])
+            self.drafter.start(self._committed, self.rule)
+        self._commit(first)
         self.prefill_seconds = self.clock.boundary() - begin
 
-    def _prefill(self, length: int) -> int:
+    def _prefill(self, length: int) -> Tensor:
         logits = None
         for start in range(0, length, PREFILL_CHUNK_TOKENS):
             stop = min(length, start + PREFILL_CHUNK_TOKENS)
@@ -143,7 +160,7 @@ class DecoderSession:
                 feature_layers=self._feature_layers,
             )
         assert logits is not None
-        return choose_greedy(logits, [length - 1])[0][0]
+        return logits
 
     @torch.inference_mode()
     def begin_round(self) -> RoundState:
@@ -253,10 +270,13 @@ class DecoderSession:
         current = self._open_round()
         if size < 0:
             raise ValueError(f"size must not be negative, got {size}")
-        kept_size = min(size, self._tree.size, current.state.max_size)
+        wanted = self._tree.size if self.rule.draws_proposals else size  # none is discarded
+        kept_size = min(wanted, self._tree.size, current.state.max_size)
         start = self._committed.cached
         verify_begin = self.clock.mark()
-        path, emitted = self._verify(kept_size, start)
+        verdict = self._verify(kept_size, start)
+        emitted = self._cut(verdict.tokens)
+        path = verdict.path
         self.clock.note("verify", kept_size)
         verify_end = self.clock.mark()
         self._keep(start, [0, *path[: len(emitted)]])
@@ -289,36 +309,30 @@ class DecoderSession:
         self.records.append(record)
         return record
 
-    def _verify(self, size: int, start: int) -> tuple[list[int], list[int]]:
-        """One target pass; returns the accepted slots and the tokens to emit."""
+    def _verify(self, size: int, start: int) -> Verdict:
+        """One target pass over the root and the best `size` nodes."""
+        chosen = self._tree.select(size) if size else None
         features = None if self._features is None else self._features[start : start + size + 1]
-        if size == 0:
-            root, position = self._tree.tokens[:1], self._positions[start : start + 1]
-            logits = self._target.forward(
-                root,
-                position,
-                self._cache,
-                start,
-                features=features,
-                feature_layers=self._feature_layers,
-            )
-            return [], self._cut(choose_greedy(logits, [start])[0])
-        chosen = self._tree.select(size)
         logits = self._target.forward(
-            chosen.tokens,
-            chosen.depths + start,
+            self._tree.tokens[:1] if chosen is None else chosen.tokens,
+            self._positions[start : start + 1] if chosen is None else chosen.depths + start,
             self._cache,
             start,
-            chosen.visible,
+            None if chosen is None else chosen.visible,
             features=features,
             feature_layers=self._feature_layers,
         )
-        target_tokens, tokens, parents = choose_greedy(
-            logits, range(start, start + size + 1), chosen.tokens, chosen.parents
-        )
-        path = greedy_accept(tokens, parents, target_tokens)
-        last = path[-1] if path else 0
-        return path, self._cut([*(tokens[slot] for slot in path), target_tokens[last]])
+        return self._decide_tokens(logits, start, chosen)
+
+    def _decide_tokens(self, logits: Tensor, start: int, chosen: Selection | None) -> Verdict:
+        verdict = self.rule.verify(logits, start, chosen)
+        if self._keeps_log_probs:
+            tokens = self._cut(verdict.tokens)
+            rows = torch.tensor([0, *verdict.path][: len(tokens)], device=logits.device)
+            ids = torch.tensor(tokens, device=logits.device)
+            laws = torch.log_softmax(logits[rows].float(), -1)
+            self.log_probs += laws.gather(1, ids[:, None])[:, 0].tolist()
+        return verdict
 
     def _keep(self, start: int, slots: list[int]) -> None:
         """Keep the entries of the accepted path; later ones are overwritten before any read."""

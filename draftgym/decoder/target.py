@@ -52,8 +52,9 @@ class TargetModel(Protocol):
             positions: Positions for the rotary embedding, shape [T].
             cache: Holds `start` valid entries; entries `start..start+T` are written.
             start: Committed entries in the cache.
-            visible: Bool, shape [T, T]: which slots of the block each slot attends to, itself
-                included (all entries before `start` always are). None means one token alone.
+            visible: Bool, shape [T, K + T]: which of the last K + T entries each token attends
+                to, itself included; all earlier ones always are. K = 0 in a verification; a
+                drafter's later passes see K drafted entries. None means one token that sees all.
             last_only: Compute logits of the last row only.
             features: If given, shape [T, layers * hidden]: receives the hidden states at the
                 entry of the feature layers, concatenated.

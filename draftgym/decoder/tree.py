@@ -23,12 +23,14 @@ class Selection:
         parents: Slot of each node's parent within the selection, shape [V + 1]; 0 for the root.
         depths: Depth of each node, shape [V + 1].
         visible: Row i is True at the slots on the path root..i, shape [V + 1, V + 1].
+        deepest: Bound of the depths, known on the host.
     """
 
     tokens: Tensor
     parents: Tensor
     depths: Tensor
     visible: Tensor
+    deepest: int
 
 
 class DraftTree:
@@ -115,6 +117,7 @@ class DraftTree:
             parents=slots[self.parents[nodes]],
             depths=self.depths[nodes],
             visible=self.ancestors[nodes][:, nodes],
+            deepest=min(size, max(self.free, self.passes)),
         )
 
     def _order(self) -> Tensor:

@@ -111,7 +111,7 @@ def test_a_drafter_that_accepts_nothing_fails_the_check(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "draftgym.decoder.session.greedy_accept", lambda tokens, parents, target: []
+        "draftgym.decoder.rules.base.accepted_path", lambda tokens, parents, target: []
     )
     result = run(pair, ["ngram"])
     assert result.differing_tokens == 0

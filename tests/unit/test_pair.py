@@ -17,6 +17,7 @@ from draftgym.decoder.generation import resolve_generation
 from draftgym.decoder.linear import DecodeLinear, pack_linears
 from draftgym.decoder.llama import LlamaTarget, UnsupportedModelError, check_supported
 from draftgym.decoder.pair import resolve_device, resolve_dtype
+from draftgym.decoder.rules.greedy import GreedyRule
 from draftgym.decoder.streaming import TextStream
 from draftgym.decoder.tokenizers import check_same_tokenizer
 from draftgym.decoder.tree import DraftTree
@@ -86,7 +87,7 @@ def test_a_head_that_does_not_fit_is_refused() -> None:
     pair.head = tiny_pair(0).head
     with pytest.raises(ConfigurationError, match=r"expects target embeddings \[64, 32\]"):
         pair.new_drafter()
-    with pytest.raises(ConfigurationError, match="accepted: hybrid, eagle3, ngram, none"):
+    with pytest.raises(ConfigurationError, match="accepted: hybrid, eagle3, lm, ngram, none"):
         pair.new_drafter("medusa")
     small = tiny_pair(0, model=tiny_model(0, vocab=8), beam_width=16)
     with pytest.raises(ConfigurationError, match="beam_width 16"):
@@ -134,7 +135,7 @@ def test_packed_linear_is_the_same_function(rows: int) -> None:
 def ngram_chain(ids: list[int], limit: int = 10, **options: int) -> tuple[list[int], list[float]]:
     drafter = NgramDrafter(**options)
     committed = Committed(torch.zeros(256, dtype=torch.long), None)
-    drafter.start(committed)
+    drafter.start(committed, GreedyRule())
     for token in ids:
         committed.append([token])
         tree = DraftTree(drafter.max_nodes, torch.device("cpu"))

@@ -18,8 +18,10 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from draftgym.decoder.sampling import SamplingSettings, gumbel, uniform, warp
 from draftgym.decoder.sampling import noise as noise_module
+from draftgym.decoder.sampling.noise import gumbel, uniform
+from draftgym.decoder.sampling.settings import SamplingSettings
+from draftgym.decoder.sampling.warp import warp
 
 ALPHA = 1e-4
 KS_AT_ALPHA = math.sqrt(-math.log(ALPHA / 2) / 2)  # asymptotic; times 1/sqrt(n)

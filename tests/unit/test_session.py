@@ -13,6 +13,7 @@ from draftgym.clock import FakeClock, WallClock
 from draftgym.decoder.controllers import FixedController, PlainController, RandomController
 from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
 from draftgym.decoder.generate import generate
+from draftgym.decoder.rules.greedy import GreedyRule
 from draftgym.decoder.session import DecoderSession
 from tests.oracle import OracleDrafter
 from tests.tiny import tiny_model, tiny_pair
@@ -36,7 +37,7 @@ def oracle_session(pair: Any, length: int = 60, **options: Any) -> DecoderSessio
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
-@pytest.mark.parametrize("drafter", ["hybrid", "eagle3", "ngram"])
+@pytest.mark.parametrize("drafter", ["hybrid", "eagle3", "lm", "ngram"])
 def test_same_tokens_as_transformers(kind: str, drafter: Any) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -177,7 +178,7 @@ def test_rows_5_15_23_draft_state_depends_on_committed_tokens_only(history: list
         feature_layers=fresh.feature_layers,
     )
     committed_fresh = type(committed)(committed.device_ids.clone(), features, list(committed.ids))
-    fresh.start(committed_fresh)
+    fresh.start(committed_fresh, GreedyRule())
     session._tree.reset(torch.tensor(committed.ids[-1]))
     fresh.expand(session._tree)
     assert session.drafter is not None and session.drafter.uningested == 0

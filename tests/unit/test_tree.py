@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftgym.decoder.confidence import read_confidence
+from draftgym.decoder.rules.base import accepted_path, read_best
 from draftgym.decoder.tree import DraftTree
-from draftgym.decoder.verify import choose_greedy, greedy_accept
 
 CPU = torch.device("cpu")
 
@@ -73,13 +73,13 @@ def test_a_full_tree_is_an_error() -> None:
         tree.add_chain([1, 2, 3], [-1.0, -2.0, -3.0])
 
 
-def test_greedy_accept_follows_one_path() -> None:
+def test_accepted_path_follows_one_path() -> None:
     # root -> 5, 6; 6 -> 7, 8; 8 -> 9
     tokens, parents = [0, 5, 6, 7, 8, 9], [0, 0, 0, 2, 2, 4]
-    assert greedy_accept(tokens, parents, [6, 0, 8, 0, 9, 1]) == [2, 4, 5]
-    assert greedy_accept(tokens, parents, [6, 0, 8, 0, 1, 1]) == [2, 4]
-    assert greedy_accept(tokens, parents, [4, 6, 8, 8, 9, 1]) == []
-    assert greedy_accept([3], [0], [1]) == []
+    assert accepted_path(tokens, parents, [6, 0, 8, 0, 9, 1]) == [2, 4, 5]
+    assert accepted_path(tokens, parents, [6, 0, 8, 0, 1, 1]) == [2, 4]
+    assert accepted_path(tokens, parents, [4, 6, 8, 8, 9, 1]) == []
+    assert accepted_path([3], [0], [1]) == []
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("-inf"), float("inf")])
@@ -87,14 +87,14 @@ def test_broken_logits_name_their_position(bad: float) -> None:
     logits = torch.zeros(3, 5)
     logits[1] = bad
     with pytest.raises(FloatingPointError, match="position 41"):
-        choose_greedy(logits, [40, 41, 42])
+        read_best(logits, [40, 41, 42])
 
 
 def test_ties_go_to_the_lowest_id_for_any_number_of_rows() -> None:
     logits = torch.zeros(33, 49152)
     logits[:, [17, 30_000]] = 1.0
-    assert choose_greedy(logits, range(33))[0] == [17] * 33
-    assert choose_greedy(logits[:1], range(1))[0] == [17]
+    assert read_best(logits, range(33))[0] == [17] * 33
+    assert read_best(logits[:1], range(1))[0] == [17]
 
 
 def test_confidence_is_what_the_tree_says() -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from draftgym.decoder.rules.base import Rule
 from draftgym.decoder.tree import DraftTree
 
 
@@ -48,16 +49,18 @@ class Drafter(Protocol):
         max_nodes: Most nodes it puts into one tree.
         feature_layers: Target layers whose entries it reads; empty for none.
         context_limit: Committed tokens it can work with.
+        draws: Can propose tokens drawn from its law, where the rule asks for that.
     """
 
     name: str
+    draws: bool
     max_depth: int
     max_nodes: int
     feature_layers: tuple[int, ...]
     context_limit: int
 
-    def start(self, committed: Committed) -> None:
-        """Forget the last sequence and follow this one."""
+    def start(self, committed: Committed, rule: Rule) -> None:
+        """Forget the last sequence and follow this one, ranking as the rule says."""
 
     @property
     def uningested(self) -> int:

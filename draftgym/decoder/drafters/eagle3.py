@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from draftgym.decoder.drafters.base import Committed
 from draftgym.decoder.drafters.eagle3_head import Eagle3Head
-from draftgym.decoder.drafters.growth import DraftVocabulary, grow
+from draftgym.decoder.drafters.growth import DraftVocabulary, extend
+from draftgym.decoder.rules.base import Rule
 from draftgym.decoder.tree import DraftTree
 
 INGEST_CHUNK_TOKENS = 512
@@ -35,6 +36,7 @@ class Eagle3Drafter:
     """
 
     name = "eagle3"
+    draws = True
 
     def __init__(
         self,
@@ -75,8 +77,8 @@ class Eagle3Drafter:
             max(1, self._slots_capacity), dtype=torch.long, device=embedding.device
         )
 
-    def start(self, committed: Committed) -> None:
-        self._committed = committed
+    def start(self, committed: Committed, rule: Rule) -> None:
+        self._committed, self._rule = committed, rule
         self._ingested = 0
 
     @property
@@ -88,13 +90,10 @@ class Eagle3Drafter:
 
     @torch.inference_mode()
     def expand(self, tree: DraftTree) -> None:
-        if tree.passes == 0:
-            hidden = self._ingest()  # [1, hidden]
-        else:
-            hidden = self._expand_frontier(tree)  # [W, hidden]
-        log_probs = torch.log_softmax(self._head.logits(hidden).float(), -1)
-        rows = grow(
-            tree, log_probs, tree.frontier, tree.frontier_scores, self._width, self._vocabulary
+        hidden = self._ingest() if tree.passes == 0 else self._expand_frontier(tree)  # [n, hidden]
+        root = self._committed.cached
+        rows = extend(
+            tree, self._rule, self._head.logits(hidden), root, self._width, self._vocabulary
         )
         self._hidden = hidden[rows]
 

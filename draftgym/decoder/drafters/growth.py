@@ -5,7 +5,50 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from draftgym.decoder.rules.base import DrawingRule, Rule
 from draftgym.decoder.tree import DraftTree
+
+
+def extend(
+    tree: DraftTree,
+    rule: Rule,
+    logits: Tensor,
+    root: int,
+    width: int,
+    vocabulary: DraftVocabulary | None = None,
+) -> Tensor:
+    """Add one level: the best continuations, or a drawn one where the rule asks for that.
+
+    Args:
+        tree: Extended in place.
+        rule: Ranks continuations.
+        logits: The drafter's, at each frontier node, shape [n, draft vocabulary].
+        root: Index in the sequence of the root.
+        width: Children per node and frontier nodes, `W`.
+        vocabulary: Maps draft ids to target ids; None when they are the same.
+
+    Returns:
+        See `grow`.
+    """
+    position = root + tree.passes + 1
+    ids = None if vocabulary is None else vocabulary.target_ids
+    scores = rule.rank(logits, position, ids)
+    if isinstance(rule, DrawingRule):
+        return _append_drawn(tree, rule, scores, position, ids)
+    return grow(tree, scores, tree.frontier, tree.frontier_scores, width, vocabulary)
+
+
+def _append_drawn(
+    tree: DraftTree, rule: DrawingRule, log_q: Tensor, position: int, ids: Tensor | None
+) -> Tensor:
+    pick = rule.draw(log_q, position, ids)  # [1]
+    scores = tree.frontier_scores + log_q.gather(1, pick[:, None])[:, 0]
+    tree.expanded_log_probs = log_q[0]
+    tree.add(tree.frontier, pick if ids is None else ids[pick], scores, tree.passes + 1)
+    tree.frontier = torch.tensor([tree.size], device=pick.device)
+    tree.frontier_scores = scores
+    tree.passes += 1
+    return torch.zeros_like(pick)
 
 
 def grow(

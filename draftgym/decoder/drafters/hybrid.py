@@ -10,6 +10,7 @@ from __future__ import annotations
 from draftgym.decoder.drafters.base import Committed
 from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
+from draftgym.decoder.rules.base import Rule
 from draftgym.decoder.tree import DraftTree
 
 NGRAM_SCORE_SCALE = 0.65
@@ -26,6 +27,7 @@ class HybridDrafter:
     """
 
     name = "hybrid"
+    draws = False
 
     def __init__(self, free: NgramDrafter, model: Eagle3Drafter) -> None:
         self._free, self._model = free, model
@@ -34,9 +36,9 @@ class HybridDrafter:
         self.feature_layers = model.feature_layers
         self.context_limit = model.context_limit
 
-    def start(self, committed: Committed) -> None:
-        self._free.start(committed)
-        self._model.start(committed)
+    def start(self, committed: Committed, rule: Rule) -> None:
+        self._free.start(committed, rule)
+        self._model.start(committed, rule)
 
     @property
     def uningested(self) -> int:

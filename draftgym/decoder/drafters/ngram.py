@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 
 from draftgym.decoder.drafters.base import Committed
+from draftgym.decoder.rules.base import Rule
 from draftgym.decoder.tree import DraftTree
 
 PRIOR_WEIGHT = 4.0
@@ -31,6 +32,7 @@ class NgramDrafter:
     """
 
     name = "ngram"
+    draws = False
     max_depth = 0
     feature_layers: tuple[int, ...] = ()
     context_limit = 1 << 30
@@ -44,7 +46,7 @@ class NgramDrafter:
         self._trials: dict[int, int] = defaultdict(int)
         self._indexed = 0
 
-    def start(self, committed: Committed) -> None:
+    def start(self, committed: Committed, rule: Rule) -> None:
         self._committed = committed
         self._follow_up.clear()
         self._hits.clear()
