@@ -137,7 +137,8 @@ def estimate(
     Args:
         config: The pair.
         target: The target's Transformers configuration.
-        drafter: The head's shape, a draft model's Transformers configuration, or None.
+        drafter: The head's shape, a draft model's Transformers configuration, or None where the
+            drafter brings no weights.
         device: Where both run.
         dtype: Element type of both.
     """
@@ -150,10 +151,12 @@ def estimate(
     if isinstance(drafter, Eagle3Config):
         weights = head_bytes(drafter, size)
         caches += _head_cache_elements(drafter, config.drafter, context, positions) * size
-    elif drafter is not None:
-        weights, extra = _model_bytes(drafter, device, dtype)
-        caches += cache_elements(drafter, positions) * size
-        copies = max(copies, extra)
+    elif config.drafter.kind == "lm":
+        if drafter is not None:
+            weights, extra = _model_bytes(drafter, device, dtype)
+            copies = max(copies, extra)
+        # Without a model of its own the target drafts for itself, with a second cache.
+        caches += cache_elements(drafter or target, positions) * size
     return Footprint(model, weights, caches, copies, context)
 
 

@@ -255,12 +255,13 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _drafter_shape(settings: DrafterConfig, layer_count: int) -> Eagle3Config | Any | None:
     """Shape of a head, Transformers configuration of a draft model, or None for look-ups."""
-    kind: str = settings.kind
-    if kind == "lm" and settings.source:
+    if settings.kind == "lm" and settings.source:
         from transformers import AutoConfig
 
-        return AutoConfig.from_pretrained(resolve_model(settings.source))
-    if kind not in ("eagle3", "hybrid"):
+        described = AutoConfig.from_pretrained(resolve_model(settings.source))
+        check_supported(described)
+        return described
+    if settings.kind not in ("eagle3", "hybrid"):
         return None
     folder = resolve_head(settings.source) if settings.source else bundled_head()
     try:

@@ -22,7 +22,7 @@ from draftgym.decoder.footprint import (
     estimate,
     head_bytes,
 )
-from draftgym.decoder.llama import LlamaTarget
+from draftgym.decoder.llama import LlamaTarget, UnsupportedModelError
 from draftgym.decoder.memory import free_device_bytes
 from draftgym.decoder.pair import load_pair
 from draftgym.errors import ConfigurationError
@@ -106,11 +106,14 @@ def test_packed_copies_are_counted_on_a_cpu() -> None:
 
 def test_a_draft_model_counts_like_a_target() -> None:
     config = tiny_model(0).config
+    lm = PairConfig(drafter=DrafterConfig(kind="lm", source="org/model"))
     alone = estimate(PairConfig(), config, None, CUDA, torch.float32)
-    both = estimate(PairConfig(), config, config, CUDA, torch.float32)
+    both = estimate(lm, config, config, CUDA, torch.float32)
     assert (both.target, both.drafter) == (alone.target, alone.target)
     assert both.caches == 2 * alone.caches
     assert both.loading == alone.loading
+    itself = estimate(lm, config, None, CUDA, torch.float32)
+    assert (itself.drafter, itself.caches) == (0, both.caches)
 
 
 def test_the_estimate_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +171,16 @@ def test_a_bad_head_is_refused_before_loading(tmp_path: Path) -> None:
     (head / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(ConfigurationError, match=r"drafter\.source: .*pytorch_model\.bin: a pick"):
         load_pair(PairConfig(target=target, device="cpu", drafter=drafter))
+
+
+def test_a_draft_model_is_checked_before_the_target_is_loaded(tmp_path: Path) -> None:
+    target = str(model_folder(tmp_path / "target"))
+    drafter = model_folder(tmp_path / "drafter")
+    described = json.loads((drafter / "config.json").read_text())
+    (drafter / "config.json").write_text(json.dumps(described | {"hidden_act": "gelu"}))
+    lm = DrafterConfig(kind="lm", source=str(drafter))
+    with pytest.raises(UnsupportedModelError, match="gelu"):
+        load_pair(PairConfig(target=target, device="cpu", drafter=lm))
 
 
 def test_tiny_head_is_its_own_shape() -> None:

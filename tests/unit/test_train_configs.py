@@ -35,6 +35,12 @@ def test_published_pairs(name: str) -> None:
     assert (drafter.max_depth, config.layout.size_grid[-1]) == (8, 60)
 
 
+def test_a_draft_model_of_the_same_family() -> None:
+    pair = load_yaml(FOLDER / "qwen3_4b_0.6b.yaml", TrainConfig).pair
+    assert (pair.target, pair.drafter.kind) == ("Qwen/Qwen3-4B", "lm")
+    assert pair.drafter.source == "Qwen/Qwen3-0.6B"
+
+
 def test_runs_do_not_share_a_folder() -> None:
     runs = [load_yaml(path, TrainConfig).run for path in FOLDER.glob("*.yaml")]
     assert len(runs) == len(set(runs))
