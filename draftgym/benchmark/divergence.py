@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from draftgym.decoder.rules import IdenticalRule
+
 NEAR_TIE_GAP = {torch.float32: 1e-4, torch.float64: 1e-4, torch.bfloat16: 0.5, torch.float16: 0.5}
 """Largest top-2 logit gap that rounding may decide, per number type of the models."""
 
@@ -27,7 +29,7 @@ class Divergence:
         position: Index in the output of the first difference; the tokens before agree.
         expected: Token id of the baseline; None where it had ended.
         got: Token id of the method; None where it had ended.
-        top2_gap: The target's largest logit less its second at this position.
+        top2_gap: The target's largest score less its second at this position.
         near_tie: The gap is one that rounding may decide, so this is no fault.
     """
 
@@ -58,6 +60,8 @@ class Judge:
         prompt: Sequence[int],
         expected: Sequence[int],
         got: Sequence[int],
+        rule: IdenticalRule | None = None,
+        sequence: int = 0,
     ) -> Divergence | None:
         """The first divergence of `got` from `expected`, or None.
 
@@ -67,11 +71,13 @@ class Judge:
             prompt: Token ids of the prompt.
             expected: Output of the baseline.
             got: Output of the method.
+            rule: What both took the argmax of; greedy when None.
+            sequence: Keys the rule's noise.
         """
         position = first_difference(expected, got)
         if position is None:
             return None
-        gap = self.top2_gap([*prompt, *expected[:position]])
+        gap = self.top2_gap([*prompt, *expected[:position]], rule, sequence)
         # A text that ends where the other goes on is a fault of stopping, not of rounding.
         both = position < min(len(expected), len(got))
         return Divergence(
@@ -84,12 +90,17 @@ class Judge:
             near_tie=both and gap <= self.near_tie_gap,
         )
 
-    def top2_gap(self, tokens: Sequence[int]) -> float:
-        """Gap of the two largest logits after `tokens`, in one pass over all of them."""
+    def top2_gap(
+        self, tokens: Sequence[int], rule: IdenticalRule | None = None, sequence: int = 0
+    ) -> float:
+        """Gap of the two largest scores after `tokens`, in one pass over all of them."""
         ids = torch.tensor([list(tokens)], device=self._model.device)  # [1, tokens]
         with torch.inference_mode():
-            logits = self._model(ids, logits_to_keep=1).logits[0, -1].float()  # [vocab]
-        first, second = logits.topk(2).values.tolist()
+            scores = self._model(ids, logits_to_keep=1).logits[0, -1:].float()  # [1, vocab]
+            if rule is not None:
+                rule.start(sequence)
+                scores = rule.scores(scores, len(tokens) - 1, None)
+        first, second = scores[0].topk(2).values.tolist()
         return float(first - second)
 
 

@@ -14,6 +14,7 @@ from draftgym.benchmark.divergence import Divergence, Judge, differing_tokens
 from draftgym.benchmark.methods import HuggingFaceMethod, SessionMethod
 from draftgym.benchmark.runner import Method, Request
 from draftgym.console import Bar
+from draftgym.decoder.rules import IdenticalRule
 from draftgym.state import RoundRecord, RoundState
 
 Setting = tuple[int, int]
@@ -63,10 +64,11 @@ class CoveringController:
 
 @dataclass(slots=True)
 class CellCount:
-    """What one drafter did under one rule, in the words of the result line."""
+    """What one drafter did under one law, in the words of the result line."""
 
     drafter: str
     rule: str
+    temperature: float
     cells_total: int
     tokens: int = 0
     rounds: int = 0
@@ -115,73 +117,108 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One drafter under one rule, ready to decode.
+    """One drafter, ready to decode.
 
     Attributes:
         drafter: Its registered name.
-        rule: Verification rule.
         method: Its session under `controller`.
         controller: Chooses the cells.
         table: Cells that must be requested.
     """
 
     drafter: str
-    rule: str
     method: SessionMethod
     controller: CoveringController
     table: tuple[Setting, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A law of the text and everything that must produce the same text under it.
+
+    Attributes:
+        rule: Gives near-ties their scores.
+        temperature: 0 is greedy.
+        plain: Plain decoding in the session.
+        candidates: Drafters to check.
+        reference: Transformers' `generate(do_sample=False)`, for greedy; None where Transformers
+            draws in another way.
+    """
+
+    rule: IdenticalRule
+    temperature: float
+    plain: Method
+    candidates: tuple[Candidate, ...]
+    reference: HuggingFaceMethod | None = None
+
+    def name(self, drafter: str) -> str:
+        """As divergences name it."""
+        at = f" T={self.temperature:g}" if self.temperature else ""
+        return f"{drafter} {self.rule.name}{at}"
+
+
 def check_exactness(
-    plain: Method,
-    reference: HuggingFaceMethod,
-    candidates: Sequence[Candidate],
+    laws: Sequence[Law],
     requests: Sequence[Request],
     max_new_tokens: int,
     judge: Judge,
     bar: Bar | None = None,
 ) -> CheckResult:
-    """Compare every candidate with plain decoding, and that with Transformers.
+    """Compare every candidate with plain decoding of its law, and that with Transformers.
 
     After a divergence at a near-tie only the prefix before it is compared, because what
     follows continues another text.
 
     Args:
-        plain: Plain decoding in the session.
-        reference: Transformers' `generate(do_sample=False)`.
-        candidates: Drafters to check.
+        laws: What to check.
         requests: Prompts.
         max_new_tokens: Tokens per prompt.
         judge: Reads the target's logits where outputs part.
         bar: Advanced once per decoded prompt.
     """
-    counts = [
-        CellCount(candidate.drafter, candidate.rule, len(candidate.table))
-        for candidate in candidates
-    ]
-    result = CheckResult(counts)
+    result = CheckResult([])
+    for law in laws:
+        counts = [
+            CellCount(candidate.drafter, law.rule.name, law.temperature, len(candidate.table))
+            for candidate in law.candidates
+        ]
+        result.cells += counts
+        for request in requests:
+            _check_request(law, counts, request, max_new_tokens, judge, result, bar)
+        for candidate, count in zip(law.candidates, counts, strict=True):
+            count.cells_visited = len(candidate.controller.visited & set(candidate.table))
+    return result
 
-    def differing(name: str, request: Request, want: Sequence[int], got: Sequence[int]) -> int:
-        found = judge.compare(name, request.prompt_id, request.tokens, want, got)
+
+def _check_request(
+    law: Law,
+    counts: Sequence[CellCount],
+    request: Request,
+    max_new_tokens: int,
+    judge: Judge,
+    result: CheckResult,
+    bar: Bar | None,
+) -> None:
+    def differing(name: str, want: Sequence[int], got: Sequence[int]) -> int:
+        found = judge.compare(
+            name, request.prompt_id, request.tokens, want, got, law.rule, request.sequence
+        )
         if found is None:
             return 0
         (result.near_ties if found.near_tie else result.faults).append(found)
         return 0 if found.near_tie else differing_tokens(want, got)
 
-    for request in requests:
-        want = plain.measure(request, max_new_tokens).output
-        theirs = reference.measure(request, max_new_tokens).output
-        result.hf_differing_tokens += differing("plain against transformers", request, theirs, want)
-        _advance(bar, 2)
-        for candidate, count in zip(candidates, counts, strict=True):
-            measured = candidate.method.measure(request, max_new_tokens)
-            count.add(measured.records)
-            name = f"{candidate.drafter} {candidate.rule}"
-            count.differing_tokens += differing(name, request, want, measured.output)
-            _advance(bar, 1)
-    for candidate, count in zip(candidates, counts, strict=True):
-        count.cells_visited = len(candidate.controller.visited & set(candidate.table))
-    return result
+    want = law.plain.measure(request, max_new_tokens).output
+    _advance(bar, 1)
+    if law.reference is not None:
+        theirs = law.reference.measure(request, max_new_tokens).output
+        result.hf_differing_tokens += differing("plain against transformers", theirs, want)
+        _advance(bar, 1)
+    for candidate, count in zip(law.candidates, counts, strict=True):
+        measured = candidate.method.measure(request, max_new_tokens)
+        count.add(measured.records)
+        count.differing_tokens += differing(law.name(candidate.drafter), want, measured.output)
+        _advance(bar, 1)
 
 
 def _advance(bar: Bar | None, amount: int) -> None:

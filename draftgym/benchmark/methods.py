@@ -40,7 +40,7 @@ class SessionMethod:
 
     def measure(self, request: Request, max_new_tokens: int) -> Measurement:
         """Decode one prompt; seconds are the sum of the rounds' own."""
-        self._session.start(request.tokens, max_new_tokens)
+        self._session.start(request.tokens, max_new_tokens, request.sequence)
         records = tuple(self._session.run(self._controller))
         return Measurement(
             output=tuple(self._session.tokens),

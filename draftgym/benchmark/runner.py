@@ -35,11 +35,13 @@ class Request:
         prompt_id: Unique id.
         domain: Stratum of the paired statistics.
         tokens: Token ids, chat template applied.
+        sequence: Keys the noise of sampling, the same for every method.
     """
 
     prompt_id: str
     domain: str
     tokens: tuple[int, ...]
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ def encode(
         encode_prompt: Turns to token ids, as `ModelPair.encode_prompt`.
     """
     return [
-        Request(prompt.id, prompt.domain, tuple(encode_prompt(prompt.turns))) for prompt in prompts
+        Request(prompt.id, prompt.domain, tuple(encode_prompt(prompt.turns)), sequence)
+        for sequence, prompt in enumerate(prompts)
     ]
 
 

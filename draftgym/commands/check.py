@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
@@ -14,6 +14,7 @@ from draftgym.benchmark.exactness import (
     Candidate,
     CheckResult,
     CoveringController,
+    Law,
     Setting,
     check_exactness,
 )
@@ -23,17 +24,21 @@ from draftgym.benchmark.runner import encode, pinned_threads
 from draftgym.clock import Clock, WallClock
 from draftgym.configuration import load_yaml
 from draftgym.console import print_result, progress, say
-from draftgym.decoder.config import DrafterConfig, PairConfig
+from draftgym.decoder.config import DrafterConfig, PairConfig, SamplingConfig
 from draftgym.decoder.controllers import PlainController
 from draftgym.decoder.pair import ModelPair, load_pair
+from draftgym.decoder.rules import new_rule
+from draftgym.decoder.rules.coupled import CoupledRule
+from draftgym.decoder.rules.greedy import GreedyRule
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
 from draftgym.features import DEFAULT_SIZE_GRID
 from draftgym.prompts import Prompt, PromptSource, load_prompts
 
 SCHEMA = "draftgym.check/1"
-Drafter = Literal["ngram", "eagle3", "hybrid"]
-Rule = Literal["greedy"]
+Drafter = Literal["ngram", "eagle3", "lm", "hybrid"]
+Rule = Literal["greedy", "coupled"]
+TEMPERATURES = (0.3, 0.7, 1.0, 1.3)
 SHOWN = 10
 
 
@@ -41,19 +46,21 @@ SHOWN = 10
 class Arguments:
     """Decode with a different depth and size in every round and compare token for token.
 
-    Runs in float32 with end-of-sequence ignored. Exits with 1 if anything differs other than
+    Runs in float32 with end-of-sequence ignored. Greedy output is also compared with
+    Transformers'; coupled sampling is compared with plain sampling of the same seed at four
+    temperatures. The lm drafter is the target as its own drafter. Exits with 1 if anything differs other than
     at a near-tie of the target, if a drafter accepts nothing, or if a cell of the table of
     depths and sizes is never requested.
     """
 
     prompts: Annotated[int, tyro.conf.arg(help="Prompts of the test split.")] = 20
     tokens: Annotated[int, tyro.conf.arg(help="New tokens per prompt.")] = 128
-    drafters: Annotated[str, tyro.conf.arg(help="Comma-separated: ngram, eagle3, hybrid.")] = (
+    drafters: Annotated[str, tyro.conf.arg(help="Comma-separated: ngram, eagle3, lm, hybrid.")] = (
         "ngram,eagle3"
     )
-    rules: Annotated[str, tyro.conf.arg(help="Comma-separated verification rules: greedy.")] = (
-        "greedy"
-    )
+    rules: Annotated[
+        str, tyro.conf.arg(help="Comma-separated verification rules: greedy, coupled.")
+    ] = "greedy"
     pair: Annotated[
         str | None, tyro.conf.arg(help="YAML file of a model pair; the default pair if absent.")
     ] = None
@@ -70,8 +77,9 @@ def main(argv: Sequence[str]) -> int:
     drafters = _choices("--drafters", arguments.drafters, get_args(Drafter))
     rules = _choices("--rules", arguments.rules, get_args(Rule))
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
-    # Load what is checked: without eagle3 among the drafters no head is needed.
-    drafter = config.drafter.model_copy(update={"kind": drafters[-1]})
+    # Load what is checked: a head only if a drafter needs it; the target is there anyway.
+    head = next((name for name in drafters if name in ("eagle3", "hybrid")), "ngram")
+    drafter = config.drafter.model_copy(update={"kind": head})
     config = config.model_copy(update={"dtype": "float32", "drafter": drafter})
     prompts = load_prompts([PromptSource()], "test", arguments.prompts, arguments.seed)
     pair = load_pair(config)
@@ -117,23 +125,16 @@ def check_pair(
         clock: Source of time.
     """
     requests = encode(prompts, pair.encode_prompt)
-    plain = SessionMethod(
-        "plain", DecoderSession(pair, None, clock=clock, ignore_eos=True), PlainController()
-    )
-    candidates = [
-        _candidate(pair, drafter, name, rule, clock, seed)
-        for name, rule in product(drafters, rules)
-    ]
-    with progress("check", len(requests) * (2 + len(candidates))) as bar:
-        return check_exactness(
-            plain,
-            HuggingFaceMethod(reference.model, clock),
-            candidates,
-            requests,
-            tokens,
-            reference.judge,
-            bar,
-        )
+    hugging_face = HuggingFaceMethod(reference.model, clock)
+    laws = []
+    for rule in rules:
+        for temperature in TEMPERATURES if rule == "coupled" else (0.0,):
+            sampling = SamplingConfig(temperature=temperature, seed=seed)
+            theirs = hugging_face if rule == "greedy" else None
+            laws.append(_law(pair, drafter, drafters, sampling, clock, seed, theirs))
+    total = sum(1 + bool(law.reference) + len(law.candidates) for law in laws)
+    with progress("check", len(requests) * total) as bar:
+        return check_exactness(laws, requests, tokens, reference.judge, bar)
 
 
 def cell_table(drafter: str, config: DrafterConfig) -> tuple[Setting, ...]:
@@ -170,20 +171,50 @@ def report(result: CheckResult) -> int:
     return 0 if result.ok else 1
 
 
+def _law(
+    pair: ModelPair,
+    config: DrafterConfig,
+    drafters: Sequence[str],
+    sampling: SamplingConfig,
+    clock: Clock,
+    seed: int,
+    reference: HuggingFaceMethod | None,
+) -> Law:
+    """One law with all drafters; models are shared with `pair`."""
+
+    def under(kind: str) -> ModelPair:
+        # The target drafts for itself: a head's source is no language model.
+        own = {"source": None, "layers": None} if kind == "lm" else {}
+        drafter = config.model_copy(update={"kind": kind, **own})
+        changes = {"drafter": drafter, "sampling": sampling}
+        return replace(pair, config=pair.config.model_copy(update=changes))
+
+    plain = DecoderSession(under("none"), None, clock=clock, ignore_eos=True)
+    rule = new_rule(sampling)
+    assert isinstance(rule, (GreedyRule, CoupledRule))
+    return Law(
+        rule=rule,
+        temperature=sampling.temperature,
+        plain=SessionMethod("plain", plain, PlainController()),
+        candidates=tuple(_candidate(under(name), config, name, clock, seed) for name in drafters),
+        reference=reference,
+    )
+
+
 def _candidate(
-    pair: ModelPair, config: DrafterConfig, name: str, rule: str, clock: Clock, seed: int
+    pair: ModelPair, config: DrafterConfig, name: str, clock: Clock, seed: int
 ) -> Candidate:
     table = cell_table(name, config)
     controller = CoveringController(table, seed)
     session = DecoderSession(
         pair,
-        pair.new_drafter(name),
+        pair.new_drafter(),
         clock=clock,
         max_depth=config.max_depth,
         max_size=config.max_size,
         ignore_eos=True,
     )
-    return Candidate(name, rule, SessionMethod(name, session, controller), controller, table)
+    return Candidate(name, SessionMethod(name, session, controller), controller, table)
 
 
 def _described(entry: Divergence) -> str:

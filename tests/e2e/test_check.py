@@ -12,6 +12,7 @@ from draftgym.clock import FakeClock
 from draftgym.commands import check
 from draftgym.decoder.config import PairConfig
 from draftgym.decoder.pair import ModelPair
+from draftgym.decoder.rules.coupled import CoupledRule
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import PromptSource, load_prompts
@@ -33,7 +34,10 @@ def pair() -> ModelPair:
 
 
 def run(
-    pair: ModelPair, drafters: Sequence[str] = ("ngram", "eagle3"), prompts: int = 5
+    pair: ModelPair,
+    drafters: Sequence[str] = ("ngram", "eagle3"),
+    prompts: int = 5,
+    rules: Sequence[str] = ("greedy",),
 ) -> CheckResult:
     return check.check_pair(
         pair,
@@ -42,7 +46,7 @@ def run(
         load_prompts([PromptSource()], "test", prompts),
         tokens=60,
         drafters=drafters,
-        rules=["greedy"],
+        rules=rules,
         seed=0,
         clock=FakeClock(),
     )
@@ -68,6 +72,7 @@ def test_last_line_has_the_promised_shape(
         assert set(cell) == {
             "drafter",
             "rule",
+            "temperature",
             "tokens",
             "rounds",
             "plain_rounds",
@@ -87,6 +92,31 @@ def test_last_line_has_the_promised_shape(
     assert [cell["cells_total"] for cell in line["cells"]] == [11, 44]
     assert line["differing_tokens"] == line["hf_differing_tokens"] == 0
     assert (status, line["ok"]) == (0, True)
+
+
+def test_all_drafters_under_all_laws(pair: ModelPair) -> None:
+    drafters = ("ngram", "eagle3", "lm", "hybrid")
+    result = run(pair, drafters, 5, ("greedy", "coupled"))
+    assert result.ok and not result.near_ties
+    assert [(cell.rule, cell.temperature) for cell in result.cells[::4]] == [
+        ("greedy", 0.0),
+        *(("coupled", temperature) for temperature in (0.3, 0.7, 1.0, 1.3)),
+    ]
+    assert tuple(cell.drafter for cell in result.cells[:4]) == drafters
+
+
+def test_noise_of_another_position_is_found(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verification whose noise is off by one draws another text than plain sampling."""
+    honest: Any = CoupledRule.scores
+
+    def shifted(self: CoupledRule, logits: Any, start: int, chosen: Any) -> Any:
+        return honest(self, logits, start if chosen is None else start + 1, chosen)
+
+    monkeypatch.setattr(CoupledRule, "scores", shifted)
+    result = run(pair, ["ngram"], rules=["coupled"])
+    assert result.differing_tokens > 0 and not result.ok
 
 
 def test_a_corrupted_token_is_found(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:

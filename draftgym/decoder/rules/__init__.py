@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from draftgym.decoder.config import SamplingConfig
-from draftgym.decoder.rules.base import Rule, Verdict
+from draftgym.decoder.rules.base import IdenticalRule, Rule, Verdict
 from draftgym.decoder.rules.chain import ChainRejectionRule
 from draftgym.decoder.rules.coupled import CoupledRule
 from draftgym.decoder.rules.greedy import GreedyRule
@@ -24,4 +24,4 @@ def new_rule(sampling: SamplingConfig) -> Rule:
     return RULES[sampling.rule_name](sampling)
 
 
-__all__ = ["RULES", "Rule", "Verdict", "new_rule"]
+__all__ = ["RULES", "IdenticalRule", "Rule", "Verdict", "new_rule"]

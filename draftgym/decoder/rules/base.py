@@ -66,6 +66,13 @@ class Rule(Protocol):
         """
 
 
+class IdenticalRule(Rule, Protocol):
+    """A rule whose text does not depend on what was drafted: an argmax at every position."""
+
+    def scores(self, logits: Tensor, start: int, chosen: Selection | None) -> Tensor:
+        """What the argmax of each row is taken of; arguments as of `verify`."""
+
+
 @runtime_checkable
 class DrawingRule(Rule, Protocol):
     """A rule whose proposals are drawn; it remembers the laws they came from."""

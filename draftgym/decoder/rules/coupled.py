@@ -43,7 +43,10 @@ class CoupledRule:
         noise = gumbel(settings.seed, self._sequence, at, ids, vocab=vocabulary)
         return torch.log_softmax(warp(logits, settings) + noise, -1).float()
 
-    def verify(self, logits: Tensor, start: int, chosen: Selection | None) -> Verdict:
+    def scores(self, logits: Tensor, start: int, chosen: Selection | None) -> Tensor:
+        """What the argmax is taken of: log p + G, float64."""
         log_p = warp(logits, self._sampling)
-        seed = self._sampling.seed
-        return follow(perturbed(log_p, start, chosen, seed, self._sequence, 0), start, chosen)
+        return perturbed(log_p, start, chosen, self._sampling.seed, self._sequence, 0)
+
+    def verify(self, logits: Tensor, start: int, chosen: Selection | None) -> Verdict:
+        return follow(self.scores(logits, start, chosen), start, chosen)

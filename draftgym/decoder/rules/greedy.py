@@ -21,5 +21,9 @@ class GreedyRule:
     def rank(self, logits: Tensor, position: int, ids: Tensor | None) -> Tensor:
         return torch.log_softmax(logits.float(), -1)
 
+    def scores(self, logits: Tensor, start: int, chosen: Selection | None) -> Tensor:
+        """What the argmax is taken of: the logits."""
+        return logits
+
     def verify(self, logits: Tensor, start: int, chosen: Selection | None) -> Verdict:
-        return follow(logits, start, chosen)
+        return follow(self.scores(logits, start, chosen), start, chosen)
