@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
+from pydantic import ValidationError
 
 from draftgym.clock import WallClock
 from draftgym.configuration import load_yaml
 from draftgym.console import print_result, say
-from draftgym.decoder.config import PairConfig
+from draftgym.decoder.config import PairConfig, SamplingConfig
 from draftgym.decoder.controllers import FixedController
 from draftgym.decoder.generate import GenerationResult, generate
 from draftgym.decoder.pair import load_pair
@@ -34,12 +35,16 @@ class Arguments:
     """What to ask; `-` reads standard input."""
     policy: str | None = None
     """Folder of an exported policy (RUN/policy)."""
-    depth: int = 2
+    depth: int = 1
     """Draft passes per round, without a policy; 0 with size 0 decodes plainly."""
-    size: int = 4
+    size: int = 8
     """Drafted tokens verified per round, without a policy."""
     max_new_tokens: int = 256
     """Budget."""
+    temperature: float | None = None
+    """Sample at this temperature; the pair's own setting (greedy) if absent."""
+    seed: int | None = None
+    """Of sampling: the same seed gives the same text under any policy."""
     pair: str | None = None
     """YAML file of a model pair; the default pair if absent."""
 
@@ -54,6 +59,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.max_new_tokens < 1:
         raise ConfigurationError("--max-new-tokens: must be at least 1")
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
+    config = _sampled(config, arguments)
     policy = None if arguments.policy is None else load(arguments.policy)
     pair = load_pair(config)
     if arguments.policy is not None:
@@ -79,6 +85,21 @@ def main(argv: Sequence[str]) -> int:
     say(describe(result))
     print_result(SCHEMA, summary(result))
     return 0
+
+
+def _sampled(config: PairConfig, arguments: Arguments) -> PairConfig:
+    """The pair with the sampling options of the command line."""
+    options = {"temperature": arguments.temperature, "seed": arguments.seed}
+    given = {name: value for name, value in options.items() if value is not None}
+    if not given:
+        return config
+    try:
+        sampling = SamplingConfig(**{**config.sampling.model_dump(), **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"])) or "temperature"
+        raise ConfigurationError(f"--{name}: {first['msg']}") from error
+    return config.model_copy(update={"sampling": sampling})
 
 
 def summary(result: GenerationResult) -> dict[str, object]:

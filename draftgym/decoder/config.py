@@ -57,6 +57,11 @@ class SamplingConfig(SamplingSettings):
             raise ValueError("proposals: 'drawn' needs rule 'rejection'")
         return self
 
+    def describe(self) -> str:
+        """One line for people."""
+        law = super().describe()
+        return law if self.greedy else f"{law} ({self.rule_name.replace('_', ' ')} rule)"
+
     @property
     def rule_name(self) -> str:
         """Name in the registry of rules."""

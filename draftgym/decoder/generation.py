@@ -20,17 +20,22 @@ class GenerationSettings:
     Attributes:
         eos_token_ids: Ids that end a sequence.
         context_limit_tokens: Most committed tokens.
-        ignored: Settings of the checkpoint that greedy decoding leaves out, in every arm.
+        ignored: Settings of the checkpoint that are left out, in every arm: the law is the
+            configuration's own.
+        law: How tokens are chosen, in words.
     """
 
     eos_token_ids: frozenset[int]
     context_limit_tokens: int
     ignored: tuple[str, ...] = ()
+    law: str = "greedy"
 
     def describe(self) -> str:
         """One line for people."""
         stops = ", ".join(map(str, sorted(self.eos_token_ids))) or "none"
-        line = f"greedy, end-of-sequence ids {stops}, context {self.context_limit_tokens} tokens"
+        line = (
+            f"{self.law}, end-of-sequence ids {stops}, context {self.context_limit_tokens} tokens"
+        )
         return line + (f"; ignored: {', '.join(self.ignored)}" if self.ignored else "")
 
 
@@ -64,4 +69,5 @@ def resolve_generation(
         if (value := getattr(checkpoint, name, None)) not in (None, neutral)
     ]
     limit = min(target.context_limit, config.context_limit_tokens)
-    return GenerationSettings(ids, limit, tuple(ignored))
+    law = config.sampling.describe()
+    return GenerationSettings(ids, limit, tuple(ignored), law)

@@ -101,7 +101,7 @@ def _on_target(proposed: list[tuple[Tensor, Tensor | None]], log_p: Tensor) -> T
     log_q = log_p.new_full((len(proposed), log_p.shape[-1]), -torch.inf)
     for row, (law, ids) in enumerate(proposed):
         if ids is None:
-            log_q[row] = law[0]
+            log_q[row, : law.shape[-1]] = law[0]  # a draft model may know fewer ids
         else:
             log_q[row, ids] = law[0]
     return log_q
