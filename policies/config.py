@@ -141,15 +141,21 @@ class NormaliserConfig(BaseModel):
 
 
 class WarmStartConfig(BaseModel):
-    """Imitation of the fixed cell before the first rollout."""
+    """Imitation of a rule before the first rollout."""
 
     model_config = _STRICT
 
     enabled: bool = Field(True, description="False starts at chance.")
-    probability: float = Field(
-        0.7, gt=0, lt=1, description="Probability of the fixed cell's action after imitation."
+    rule: Literal["fixed", "survival_cost"] = Field(
+        "survival_cost",
+        description="What is imitated: fixed_depth and fixed_size, or expected tokens against "
+        "measured cost.",
     )
-    steps: int = Field(200, ge=1, le=100_000, description="Gradient steps on the warm-up.")
+    rows: int = Field(512, ge=1, le=10**6, description="Observations it is imitated on, twice.")
+    probability: float = Field(
+        0.8, gt=0, lt=1, description="Probability of the rule's action after imitation."
+    )
+    steps: int = Field(300, ge=1, le=100_000, description="Gradient steps on the warm-up.")
     learning_rate: float = Field(3e-3, gt=0, le=1, description="Of these steps.")
 
 

@@ -13,7 +13,7 @@ from policies.config import PolicyName, TrainConfig
 from policies.normaliser import RunningNormaliser
 from policies.ppo import build_ppo, update
 from policies.rollout import Collector, Environment, RolloutStatistics, observe_only
-from policies.warm_start import fixed_actions, imitate
+from policies.warm_start import imitate, spread, teacher_actions
 
 
 class Learner:
@@ -78,13 +78,14 @@ class Learner:
         return statistics, metrics
 
     def _begin(self, environment: Environment, seed: int) -> None:
-        """First statistics, and the start at the fixed cell, from decisions taken at random."""
+        """First statistics, and the start at a rule, from decisions taken at random."""
         run = self._run
         raw = observe_only(self.model, environment, run.normaliser.warmup_steps, seed)
         self.normaliser.update(raw)
         if run.warm_start.enabled:
-            actions = fixed_actions(self.name, self._layout, raw, run.fixed_depth, run.fixed_size)
-            imitate(self.model, self.normaliser(raw), actions, run.warm_start)
+            shown = spread(raw, run.warm_start.rows, run.seed)
+            actions = teacher_actions(run, self.name, self._layout, shown)
+            imitate(self.model, self.normaliser(shown), actions, run.warm_start)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Networks, optimiser and observation statistics."""

@@ -1,9 +1,9 @@
-"""Start a policy at a fixed setting instead of at chance.
+"""Start a policy at a sensible rule instead of at chance.
 
 From chance, PPO first has to find out that drafting pays at all; in a few minutes of live rounds,
 whose gain is a few percent and whose noise is a hundred times that, it may as well drift into
-never drafting. Imitating a sensible fixed cell first (soft targets, so that everything else is
-still tried) leaves to the rewards what they can tell: where to deviate from it.
+never drafting. Imitating a rule first (soft targets, so that everything else is still tried)
+leaves to the rewards what they can tell: where to deviate from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,35 @@ from stable_baselines3 import PPO
 
 from draftgym.features import FeatureLayout
 from draftgym.state import Float32Array
-from policies.config import PolicyName, WarmStartConfig
+from policies.config import PolicyName, TrainConfig, WarmStartConfig
+
+HIT_RATE = 0.45
+"""Share of a frontier's path probability that one more pass turns into accepted tokens."""
+
+PASS_MARGIN = 2.0
+"""A pass must promise this many times its price: what it drafts must still be verified."""
+
+UNKNOWN_PACE = 0.6
+"""Plain steps per token before a round was seen."""
+
+
+def teacher_actions(
+    config: TrainConfig, name: PolicyName, layout: FeatureLayout, observations: Float32Array
+) -> NDArray[np.int64]:
+    """What the configured rule does at each raw observation, as action indices.
+
+    Args:
+        config: Names the rule and the fixed cell.
+        name: Which decision.
+        layout: Of the observations.
+        observations: Shape [n, features], not normalised.
+
+    Returns:
+        Shape [n].
+    """
+    if config.warm_start.rule == "survival_cost":
+        return survival_cost_actions(name, layout, observations)
+    return fixed_actions(name, layout, observations, config.fixed_depth, config.fixed_size)
 
 
 def fixed_actions(
@@ -39,6 +67,69 @@ def fixed_actions(
     column = layout.depth_names.index("depth")
     passes = np.rint(observations[:, column] * layout.max_depth)
     return (passes < depth).astype(np.int64)
+
+
+def survival_cost_actions(
+    name: PolicyName, layout: FeatureLayout, observations: Float32Array
+) -> NDArray[np.int64]:
+    """Expected tokens against measured cost, the rule that serving engines converged on.
+
+    A token is worth the present pace μ, in plain steps. The size with the largest
+    μ · expected accepted - slope · size is verified; a pass is made while μ times the tokens it
+    promises exceeds `PASS_MARGIN` times its price. Before the first pass it promises tokens only
+    where no free proposal is already likely.
+
+    Args:
+        name: Which decision.
+        layout: Of the observations.
+        observations: Shape [n, features], not normalised.
+
+    Returns:
+        Shape [n].
+    """
+    features = layout.size_features if name == "size" else layout.depth_features
+    scales = np.array([feature.scale for feature in features], np.float32)
+    values: Float32Array = (observations / scales).astype(np.float32)
+    names = [feature.name for feature in features]
+
+    def column(feature: str) -> Float32Array:
+        result: Float32Array = values[:, names.index(feature)]
+        return result
+
+    slope, price = column("verify_slope_over_plain"), column("draft_pass_over_plain")
+    seconds = 1 + slope * column("mean_verified") + price * column("mean_drafted")
+    pace = np.where(
+        column("rounds_seen") > 0, seconds / (1 + column("mean_accepted")), UNKNOWN_PACE
+    )
+    if name == "size":
+        sizes = layout.size_grid[1:]
+        gains = [np.zeros(len(values))] + [
+            pace * column(f"expected_accepted_{size}") - slope * size for size in sizes
+        ]
+        return np.stack(gains).argmax(0).astype(np.int64)
+    slots = [column(f"frontier_score_{slot}") for slot in range(1, layout.beam_width + 1)]
+    frontier = np.exp(np.stack(slots)).sum(0)
+    reach = np.where(column("depth") > 0, frontier, 1 - column("best_path_probability"))
+    return (reach * HIT_RATE * pace > PASS_MARGIN * price).astype(np.int64)
+
+
+def spread(observations: Float32Array, rows: int, seed: int) -> Float32Array:
+    """Observations seen, and as many with every column shuffled for itself.
+
+    A few observations would leave it open which columns a rule depends on.
+
+    Args:
+        observations: Shape [n, features].
+        rows: Observations wanted of each kind.
+        seed: Of the draws.
+
+    Returns:
+        Shape [2 * rows, features].
+    """
+    random = np.random.default_rng(seed)
+    seen = observations[random.integers(len(observations), size=rows)]
+    picks = random.integers(len(observations), size=(rows, observations.shape[1]))
+    return np.concatenate((seen, np.take_along_axis(observations, picks, 0)))
 
 
 def imitate(

@@ -48,9 +48,9 @@ class Arguments:
 
     Runs in float32 with end-of-sequence ignored. Greedy output is also compared with
     Transformers'; coupled sampling is compared with plain sampling of the same seed at four
-    temperatures. The lm drafter is the target as its own drafter. Exits with 1 if anything differs other than
-    at a near-tie of the target, if a drafter accepts nothing, or if a cell of the table of
-    depths and sizes is never requested.
+    temperatures. The lm drafter is the target as its own drafter. Exits with 1 if anything
+    differs other than at a near-tie of the target, if a drafter accepts nothing, or if a cell of
+    the table of depths and sizes is never requested.
     """
 
     prompts: Annotated[int, tyro.conf.arg(help="Prompts of the test split.")] = 20

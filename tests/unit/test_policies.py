@@ -37,7 +37,13 @@ from policies.ppo import build_ppo, update
 from policies.rollout import Collector, RolloutStatistics, RoundRolloutBuffer
 from policies.schedule import LinearSchedule, policy_progress
 from policies.training import reward_scale, rollout_seed
-from policies.warm_start import fixed_actions, imitate
+from policies.warm_start import (
+    fixed_actions,
+    imitate,
+    spread,
+    survival_cost_actions,
+    teacher_actions,
+)
 
 SMALL = PPOConfig(rollout_steps=64, batch_size=32, epochs=4, learning_rate=3e-3)
 
@@ -493,3 +499,67 @@ def test_warm_start_begins_at_the_fixed_cell(name: Any) -> None:
     # Soft: everything else is still tried.
     assert preferred.mean().item() == pytest.approx(config.warm_start.probability, abs=0.1)
     assert torch.equal(learner.model.policy.get_parameter("value_net.weight"), value_before)
+
+
+def observed(layout: FeatureLayout, name: str, **values: float) -> np.ndarray:
+    """One raw observation; features not given are 0, frontier scores unlikely."""
+    features = layout.size_features if name == "size" else layout.depth_features
+    given = {"verify_slope_over_plain": 0.06, "draft_pass_over_plain": 0.08, **values}
+    row = [
+        given.get(f.name, -16.0 if f.name.startswith("frontier") else 0.0) * f.scale
+        for f in features
+    ]
+    return np.array([row], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("values", "action"),
+    [
+        ({}, 1),  # nothing is proposed yet: a cheap pass pays
+        ({"best_path_probability": 0.95}, 0),  # the look-up is as good as certain
+        ({"draft_pass_over_plain": 0.5}, 0),  # a pass costs half a step
+        ({"depth": 1, "frontier_score_1": -0.1, "frontier_score_2": -2.5}, 1),
+        ({"depth": 1, "frontier_score_1": -3.0}, 0),
+        ({"rounds_seen": 3, "mean_accepted": 6, "mean_verified": 4}, 0),  # tokens are cheap
+    ],
+)
+def test_the_survival_rule_drafts_where_a_pass_pays(values: dict[str, float], action: int) -> None:
+    layout = FeatureLayout()
+    row = observed(layout, "depth", **values)
+    assert survival_cost_actions("depth", layout, row).tolist() == [action]
+
+
+def test_the_survival_rule_verifies_what_is_worth_its_cost() -> None:
+    layout = FeatureLayout()
+    grid = layout.size_grid
+    likely = {f"expected_accepted_{size}": 0.9 * min(size, 6) for size in grid[1:]}
+    chosen = survival_cost_actions("size", layout, observed(layout, "size", **likely))
+    assert grid[chosen[0]] == 6
+    unlikely = {f"expected_accepted_{size}": 0.01 * size for size in grid[1:]}
+    chosen = survival_cost_actions("size", layout, observed(layout, "size", **unlikely))
+    assert grid[chosen[0]] == 0
+
+
+@pytest.mark.parametrize("name", ["size", "depth"])
+def test_imitation_learns_the_rule_from_few_observations(name: Any) -> None:
+    config = TrainConfig()
+    layout = config.layout.features()
+    env_like = np.random.default_rng(1)
+    low, high = (
+        (layout.size_low, layout.size_high)
+        if name == "size"
+        else (layout.depth_low, layout.depth_high)
+    )
+    raw = env_like.uniform(low, high, (64, len(low))).astype(np.float32)
+    names = list(layout.size_names if name == "size" else layout.depth_names)
+    raw[:, names.index("verify_slope_over_plain")] = 0.06
+    raw[:, names.index("draft_pass_over_plain")] = 0.08
+    shown = spread(raw, config.warm_start.rows, 3)
+    assert shown.shape == (2 * config.warm_start.rows, len(low))
+    actions = teacher_actions(config, name, layout, shown)
+    assert len(set(actions.tolist())) > 1
+    learner = Learner(name, config, layout, 1.0)
+    learner.normaliser.update(raw)
+    imitate(learner.model, learner.normaliser(shown), actions, config.warm_start)
+    chosen, _ = learner.model.predict(learner.normaliser(shown), deterministic=True)
+    assert np.mean(chosen == actions) > 0.9
