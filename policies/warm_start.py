@@ -106,7 +106,8 @@ def survival_cost_actions(
         gains = [np.zeros(len(values))] + [
             pace * column(f"expected_accepted_{size}") - slope * size for size in sizes
         ]
-        return np.stack(gains).argmax(0).astype(np.int64)
+        best: NDArray[np.int64] = np.stack(gains).argmax(0)
+        return best
     slots = [column(f"frontier_score_{slot}") for slot in range(1, layout.beam_width + 1)]
     frontier = np.exp(np.stack(slots)).sum(0)
     reach = np.where(column("depth") > 0, frontier, 1 - column("best_path_probability"))

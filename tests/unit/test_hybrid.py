@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftgym.clock import FakeClock
+from draftgym.decoder.config import SamplingConfig
 from draftgym.decoder.controllers import FixedController, RandomController
 from draftgym.decoder.drafters.growth import DraftVocabulary, grow
 from draftgym.decoder.session import DecoderSession
@@ -142,3 +143,25 @@ def test_random_cells_are_lossless_and_depend_on_the_prefix_alone() -> None:
         session.run(RandomController(seed, 8, (0, 1, 2, 3, 6, 12, 32, 64)))
         answers.append(session.tokens)
     assert answers.count(answers[0]) == 4
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+def test_truncation_never_expands_the_root_again(top_k: int) -> None:
+    """Fewer continuations than the beam is wide: impossible ones fill it, not a stand-in row."""
+    sampling = SamplingConfig(temperature=1.0, top_k=top_k)
+    pair = tiny_pair(1, "hybrid", eos=frozenset(), sampling=sampling)
+    session = DecoderSession(pair, pair.new_drafter(), clock=FakeClock(), max_size=116)
+    session.start([3, 5, 7, 9, 3, 5, 7], 60)
+    free = 0
+    while not session.finished:
+        state = session.begin_round()
+        while state.depth < min(4, state.max_depth):
+            session.draft()
+        tree = session._tree
+        nodes = slice(1, tree.size + 1)
+        parents = tree.parents[nodes]
+        torch.testing.assert_close(tree.depths[nodes], tree.depths[parents] + 1)
+        assert bool((tree.scores[nodes] <= tree.scores[parents]).all())
+        free += tree.free
+        session.end_round(116)
+    assert free > 0

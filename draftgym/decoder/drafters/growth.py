@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
 from draftgym.decoder.rules.base import DrawingRule, Rule
 from draftgym.decoder.tree import DraftTree
+
+_LEAST = torch.finfo(torch.float32).min
 
 
 def extend(
@@ -33,8 +37,8 @@ def extend(
     position = root + tree.passes + 1
     ids = None if vocabulary is None else vocabulary.target_ids
     scores = rule.rank(logits, position, ids)
-    if isinstance(rule, DrawingRule):
-        return _append_drawn(tree, rule, scores, position, ids)
+    if rule.draws_proposals:  # testing for the protocol itself would cost as much as a kernel
+        return _append_drawn(tree, cast(DrawingRule, rule), scores, position, ids)
     return grow(tree, scores, tree.frontier, tree.frontier_scores, width, vocabulary)
 
 
@@ -45,7 +49,7 @@ def _append_drawn(
     scores = tree.frontier_scores + log_q.gather(1, pick[:, None])[:, 0]
     tree.expanded_log_probs = log_q[0]
     tree.add(tree.frontier, pick if ids is None else ids[pick], scores, tree.passes + 1)
-    tree.frontier = torch.tensor([tree.size], device=pick.device)
+    tree.frontier = torch.full_like(pick, tree.size)
     tree.frontier_scores = scores
     tree.passes += 1
     return torch.zeros_like(pick)
@@ -104,8 +108,11 @@ def grow(
         tree.frontier, rows = order + first, order // width
     else:
         count = candidates.shape[0]
-        best, order = torch.sort(torch.cat((merged, candidates)), descending=True, stable=True)
-        order = order[:width]
+        # Truncation may leave less than `width` continuations. Impossible ones still rank above
+        # rows without a free child: these stand for the root, which must never be expanded again.
+        ranked = torch.cat((merged, candidates.clamp_min(_LEAST)))
+        order = torch.argsort(ranked, descending=True, stable=True)[:width]
+        best = torch.cat((merged, candidates))[order]
         fresh = torch.arange(first, first + count, device=order.device)
         tree.frontier = torch.cat((child, fresh))[order]
         own_rows = torch.arange(parents.shape[0], device=order.device)
