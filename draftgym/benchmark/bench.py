@@ -8,60 +8,44 @@ under a policy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from draftgym.benchmark.config import Cell, depths, largest_size
+from draftgym.benchmark.cell_race import (
+    FIXED,
+    BenchPlan,
+    CellRace,
+    best_fixed,
+    ratio,
+    strata,
+)
+from draftgym.benchmark.config import Cell
 from draftgym.benchmark.costs import CostCurve, cost_table, measure_costs, read_bandwidth
 from draftgym.benchmark.divergence import Divergence
 from draftgym.benchmark.methods import TRANSFORMERS, HuggingFaceMethod, SessionMethod
 from draftgym.benchmark.reference import Reference
 from draftgym.benchmark.runner import Method, Plan, Request, Sample, run_blocks, totals
-from draftgym.benchmark.statistics import acceptance, paired_ratio
+from draftgym.benchmark.statistics import acceptance
 from draftgym.benchmark.summary import (
     PLAIN,
-    Ranked,
     compare_outputs,
+    domain_speedups,
     emitting_prompts,
     identical_prompts,
-    rank_cells,
     rounds_of,
 )
 from draftgym.clock import Clock
 from draftgym.console import progress
-from draftgym.decoder.config import DrafterConfig
-from draftgym.decoder.controllers import FixedController, PlainController
+from draftgym.decoder.config import DrafterConfig, SamplingConfig
+from draftgym.decoder.controllers import PlainController
 from draftgym.decoder.pair import ModelPair
-from draftgym.decoder.session import DecoderSession
 from draftgym.runtime import ExportedController
 from draftgym.state import RoundRecord
 
-FIXED = "best fixed"
 SILENT = "silent session"
 UNDER_POLICY = "under the policy"
-COARSE_DEPTHS = (0, 1, 2, 4)
-COARSE_SIZES = (2, 4, 8, 12)
-
-
-@dataclass(frozen=True, slots=True)
-class BenchPlan:
-    """Sizes of a benchmark.
-
-    Attributes:
-        tokens: Budget per prompt.
-        repeats: Measurements per test prompt and method.
-        tune_tokens: Budget per validation prompt.
-        cost_rounds: Rounds per setting of the cost curve.
-        seed: Of orders and intervals.
-    """
-
-    tokens: int = 64
-    repeats: int = 2
-    tune_tokens: int = 48
-    cost_rounds: int = 12
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +86,8 @@ class Bench:
         self._controller, self._reference = controller, reference
         layout = controller.policy.layout
         self._size_grid = layout.size_grid
-        self._session = DecoderSession(
-            pair,
-            pair.new_drafter(),
-            clock=clock,
-            max_depth=drafter.max_depth,
-            max_size=drafter.max_size,
-            history=layout.history,
-        )
-        plain = DecoderSession(pair, None, clock=clock)
-        self._plain = SessionMethod(PLAIN, plain, PlainController())
+        self._race = CellRace(pair, clock, plan, layout.history)
+        self._session, self._plain = self._race.session, self._race.plain
 
     def run(self, validation: Sequence[Request], test: Sequence[Request]) -> BenchResult:
         """Measure costs and tune on validation prompts, then judge on test prompts.
@@ -122,19 +98,16 @@ class Bench:
         """
         curve = self._costs(validation)
         self._session.costs = curve.measured
-        best = self._tune(validation)
+        best = self._race.tune(validation)
         samples = self._judge(test, best.cell)
         ours = [sample for sample in samples if sample.method != TRANSFORMERS]
         divergences = compare_outputs(ours, test, self._reference)
         records = rounds_of(samples, UNDER_POLICY)
         payload = {
             "plain_over_hf": self._ratio(samples, TRANSFORMERS, PLAIN),
-            "best_fixed": {
-                "depth": best.cell.depth,
-                "size": best.cell.size,
-                "tuned_on": f"{best.prompts} validation prompts",
-            },
+            "best_fixed": best_fixed(best),
             "speedup": self._ratio(samples, PLAIN, FIXED),
+            "domains": domain_speedups(samples, strata(test), [FIXED])[FIXED],
             "tau_emitted": acceptance(rounds_of(samples, FIXED)).tau_emitted,
             "draft_pass_over_plain": curve.draft_pass_over_plain,
             "verify_over_plain": curve.verify_over_plain,
@@ -146,6 +119,10 @@ class Bench:
             "prompts": len(test),
             "divergences": [asdict(entry) for entry in divergences],
             "milliseconds": _milliseconds(samples, curve),
+            "temperatures": {
+                f"{temperature:g}": self._sampled(temperature, validation, test)
+                for temperature in self._plan.temperatures
+            },
         }
         return BenchResult(payload, tuple(entry for entry in divergences if not entry.near_tie))
 
@@ -162,36 +139,20 @@ class Bench:
                 bar=bar,
             )
 
-    def _tune(self, requests: Sequence[Request]) -> Ranked:
-        """Coarse grid first, then the neighbours of its best cells, on the same prompts."""
-        coarse = coarse_cells(self._drafter)
-        samples = self._measure_cells("tune, coarse", coarse, requests)
-        ranked = rank_cells(samples, coarse)
-        fine = neighbours(self._drafter, [entry.cell for entry in ranked[:2]])
-        fresh = [cell for cell in fine if cell not in coarse]
-        # The leader runs again beside its neighbours, so that they meet in one interleaved run.
-        second = [ranked[0].cell, *fresh]
-        return rank_cells(self._measure_cells("tune, fine", second, requests), second)[0]
-
-    def _measure_cells(
-        self, title: str, cells: Sequence[Cell], requests: Sequence[Request]
-    ) -> list[Sample]:
-        methods = [
-            self._plain,
-            *(
-                SessionMethod(cell.name, self._session, FixedController(cell.depth, cell.size))
-                for cell in cells
-            ),
-        ]
-        plan = Plan(self._plan.tune_tokens, 1, self._plan.seed)
-        with progress(title, len(methods) * len(requests)) as bar:
-            return run_blocks(methods, requests, plan, bar=bar)
+    def _sampled(
+        self, temperature: float, validation: Sequence[Request], test: Sequence[Request]
+    ) -> dict[str, Any]:
+        """The same comparison for coupled sampling, its cell tuned anew."""
+        sampling = SamplingConfig(temperature=temperature, seed=self._plan.seed)
+        config = self._pair.config.model_copy(update={"sampling": sampling})
+        race = CellRace(replace(self._pair, config=config), self._clock, self._plan)
+        return race.speedup(validation, test, self._reference, f"temperature {temperature:g}")
 
     def _judge(self, requests: Sequence[Request], best: Cell) -> list[Sample]:
         session = self._session
         methods: list[Method] = [
             self._plain,
-            SessionMethod(FIXED, session, FixedController(best.depth, best.size)),
+            self._race.method(best),
             SessionMethod(SILENT, session, PlainController()),
             SessionMethod(UNDER_POLICY, session, self._controller),
             HuggingFaceMethod(
@@ -205,47 +166,12 @@ class Bench:
             return run_blocks(methods, requests, plan, bar=bar)
 
     def _ratio(self, samples: Sequence[Sample], over: str, under: str) -> dict[str, Any]:
-        usable = emitting_prompts(samples)
-        ratio = paired_ratio(
-            totals(samples, over, usable), totals(samples, under, usable), seed=self._plan.seed
-        )
-        return {"ratio": ratio.estimate, "ci95": ratio.limits}
+        return ratio(samples, over, under, self._plan.seed)
 
     def _bandwidth_floor(self, curve: CostCurve) -> float:
         """Reading every weight once, at the speed memory can be read, over one plain step."""
         bandwidth = read_bandwidth(self._pair.device, self._clock)
         return self._pair.target.weight_bytes / bandwidth / curve.plain_seconds
-
-
-def coarse_cells(drafter: DrafterConfig) -> list[Cell]:
-    """A few depths and sizes, spread over the table."""
-    allowed = depths(drafter)
-    chosen = [depth for depth in COARSE_DEPTHS if depth in allowed] or list(allowed[:1])
-    cells = dict.fromkeys(
-        Cell(depth=depth, size=size)
-        for depth in chosen
-        for size in COARSE_SIZES
-        # Fewer tokens than passes: the deepest ones could never be accepted.
-        if max(1, depth) <= size <= largest_size(drafter, depth)
-    )
-    return list(cells)
-
-
-def neighbours(drafter: DrafterConfig, cells: Sequence[Cell]) -> list[Cell]:
-    """Cells one depth or one size step away from the given ones."""
-    found = []
-    for cell in cells:
-        step = max(1, cell.size // 4)
-        for depth, size in (
-            (cell.depth - 1, cell.size),
-            (cell.depth + 1, cell.size),
-            (cell.depth, cell.size - step),
-            (cell.depth, cell.size + step),
-            (cell.depth + 1, cell.size + step),
-        ):
-            if depth in depths(drafter) and 1 <= size <= largest_size(drafter, depth):
-                found.append(Cell(depth=depth, size=size))
-    return list(dict.fromkeys(found))
 
 
 def _policy_microseconds(records: Sequence[RoundRecord]) -> dict[str, float]:

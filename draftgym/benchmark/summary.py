@@ -18,6 +18,7 @@ from draftgym.benchmark.statistics import (
     time_per_token,
     verdict,
 )
+from draftgym.decoder.rules import IdenticalRule, Rule
 from draftgym.state import RoundRecord
 
 PLAIN = "plain"
@@ -95,7 +96,10 @@ def rounds_of(samples: Sequence[Sample], method: str) -> list[RoundRecord]:
 
 
 def compare_outputs(
-    samples: Sequence[Sample], requests: Sequence[Request], reference: Reference
+    samples: Sequence[Sample],
+    requests: Sequence[Request],
+    reference: Reference,
+    rule: Rule | None = None,
 ) -> list[Divergence]:
     """First divergence of every method's output from plain decoding, on every prompt.
 
@@ -103,13 +107,19 @@ def compare_outputs(
         samples: Of plain decoding and other methods; repeats of one method must agree too.
         requests: The prompts.
         reference: Asked only when something differs, because it loads a second model.
+        rule: Of all these samples; greedy when None.
+
+    Raises:
+        ValueError: The rule's text depends on what was drafted, so nothing need be equal.
     """
+    if rule is not None and not isinstance(rule, IdenticalRule):
+        raise ValueError(f"outputs under the {rule.name} rule need not be equal")
     plain = {
         sample.prompt_id: sample.measurement.output
         for sample in reversed(samples)
         if sample.method == PLAIN
     }
-    prompts = {request.prompt_id: request.tokens for request in requests}
+    asked = {request.prompt_id: request for request in requests}
     distinct = dict.fromkeys(
         (sample.method, sample.prompt_id, sample.measurement.output) for sample in samples
     )
@@ -117,7 +127,13 @@ def compare_outputs(
     for method, prompt_id, output in distinct:
         if output != plain[prompt_id]:
             divergence = reference.judge.compare(
-                method, prompt_id, prompts[prompt_id], plain[prompt_id], output
+                method,
+                prompt_id,
+                asked[prompt_id].tokens,
+                plain[prompt_id],
+                output,
+                rule,
+                asked[prompt_id].sequence,
             )
             if divergence is not None:
                 found.append(divergence)

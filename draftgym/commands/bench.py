@@ -8,7 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from draftgym.benchmark.bench import Bench, BenchPlan
+from draftgym.benchmark.bench import Bench
+from draftgym.benchmark.cell_race import BenchPlan
 from draftgym.benchmark.config import depths
 from draftgym.benchmark.reference import reference_of
 from draftgym.benchmark.runner import encode, other_load, pinned_threads
@@ -40,6 +41,12 @@ class Arguments:
     tokens: Annotated[int, tyro.conf.arg(help="New tokens per test prompt.")] = 64
     repeats: Annotated[int, tyro.conf.arg(help="Measurements per prompt and method.")] = 2
     tune_prompts: Annotated[int, tyro.conf.arg(help="Validation prompts for tuning.")] = 6
+    drafter: Annotated[
+        str | None, tyro.conf.arg(help="Drafter in place of the pair's: hybrid, eagle3, lm, ngram.")
+    ] = None
+    temperatures: Annotated[
+        str, tyro.conf.arg(help="Comma-separated: coupled sampling too, each with its own cell.")
+    ] = ""
     policy: Annotated[
         str | None, tyro.conf.arg(help="Policy folder; an untrained network if absent.")
     ] = None
@@ -58,9 +65,12 @@ def main(argv: Sequence[str]) -> int:
             option = name.replace("_", "-")
             raise ConfigurationError(f"--{option}: must be at least {least}, got {value}")
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
+    if arguments.drafter is not None:
+        config = _with_drafter(config, arguments.drafter)
+    temperatures = _temperatures(arguments.temperatures)
     if config.drafter.kind == "none":
         raise ConfigurationError(
-            "drafter.kind: the benchmark needs one; accepted: hybrid, eagle3, ngram"
+            "drafter.kind: the benchmark needs one; accepted: hybrid, eagle3, lm, ngram"
         )
     sources = [PromptSource()]
     validation = load_prompts(sources, "validation", arguments.tune_prompts, arguments.seed)
@@ -74,7 +84,9 @@ def main(argv: Sequence[str]) -> int:
         say("no --policy: an untrained network of the default size is timed")
     else:
         controller = load_policy(arguments.policy, pair.fingerprint())
-    plan = BenchPlan(arguments.tokens, arguments.repeats, seed=arguments.seed)
+    plan = BenchPlan(
+        arguments.tokens, arguments.repeats, seed=arguments.seed, temperatures=temperatures
+    )
     with pinned_threads(config.threads):
         bench = Bench(
             pair, config.drafter, controller, reference_of(pair), WallClock(pair.device), plan
@@ -89,3 +101,23 @@ def main(argv: Sequence[str]) -> int:
         )
     print_result(SCHEMA, {**result.payload, "provenance": origin})
     return 1 if result.faults else 0
+
+
+def _with_drafter(config: PairConfig, kind: str) -> PairConfig:
+    """The pair with another kind of drafter."""
+    accepted = ("hybrid", "eagle3", "lm", "ngram")
+    if kind not in accepted:
+        raise ConfigurationError(f"--drafter: unknown {kind!r}; accepted: {', '.join(accepted)}")
+    return config.model_copy(update={"drafter": config.drafter.model_copy(update={"kind": kind})})
+
+
+def _temperatures(text: str) -> tuple[float, ...]:
+    """The temperatures of a comma-separated list."""
+    try:
+        values = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"--temperatures: {error}") from error
+    for value in values:
+        if not 0.001 <= value < 1e3:
+            raise ConfigurationError(f"--temperatures: each above 0 and finite, got {value:g}")
+    return values

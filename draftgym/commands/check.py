@@ -27,9 +27,7 @@ from draftgym.console import print_result, progress, say
 from draftgym.decoder.config import DrafterConfig, PairConfig, SamplingConfig
 from draftgym.decoder.controllers import PlainController
 from draftgym.decoder.pair import ModelPair, load_pair
-from draftgym.decoder.rules import new_rule
-from draftgym.decoder.rules.coupled import CoupledRule
-from draftgym.decoder.rules.greedy import GreedyRule
+from draftgym.decoder.rules import IdenticalRule, new_rule
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
 from draftgym.features import DEFAULT_SIZE_GRID
@@ -191,7 +189,7 @@ def _law(
 
     plain = DecoderSession(under("none"), None, clock=clock, ignore_eos=True)
     rule = new_rule(sampling)
-    assert isinstance(rule, (GreedyRule, CoupledRule))
+    assert isinstance(rule, IdenticalRule)
     return Law(
         rule=rule,
         temperature=sampling.temperature,

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from draftgym.decoder.transfer import to_device
+
 
 class KVCache:
     """Keys and values of all layers in one tensor, so that compaction is one gather.
@@ -56,6 +58,6 @@ class KVCache:
         moved = slots[first_moved:]
         if not moved:
             return
-        source = torch.tensor(moved, device=self._block.device) + start
+        source = to_device(moved, self._block.device) + start
         target = start + first_moved
         self._block[:, :, :, target : target + len(moved)] = self._block.index_select(3, source)

@@ -22,6 +22,7 @@ from draftgym.decoder.drafters.base import Committed, Drafter
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.request import check_drawable, check_request
 from draftgym.decoder.rules import Rule, Verdict, new_rule
+from draftgym.decoder.transfer import to_device
 from draftgym.decoder.tree import DraftTree, Selection
 from draftgym.state import (
     Confidence,
@@ -328,8 +329,8 @@ class DecoderSession:
         verdict = self.rule.verify(logits, start, chosen)
         if self._keeps_log_probs:
             tokens = self._cut(verdict.tokens)
-            rows = torch.tensor([0, *verdict.path][: len(tokens)], device=logits.device)
-            ids = torch.tensor(tokens, device=logits.device)
+            rows = to_device([0, *verdict.path][: len(tokens)], logits.device)
+            ids = to_device(tokens, logits.device)
             laws = torch.log_softmax(logits[rows].float(), -1)
             self.log_probs += laws.gather(1, ids[:, None])[:, 0].tolist()
         return verdict
@@ -338,7 +339,7 @@ class DecoderSession:
         """Keep the entries of the accepted path; later ones are overwritten before any read."""
         self._cache.compact(start, slots)
         if self._features is not None and slots[-1] != len(slots) - 1:
-            rows = torch.tensor(slots, device=self._features.device) + start
+            rows = to_device(slots, self._features.device) + start
             self._features[start : start + len(slots)] = self._features[rows]
 
     def _cut(self, tokens: list[int]) -> list[int]:

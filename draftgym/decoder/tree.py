@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from draftgym.decoder.transfer import to_device
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -100,8 +102,8 @@ class DraftTree:
         """
         count, device = len(tokens), self.tokens.device
         parents = self._counts[:count]
-        ids = torch.tensor(tokens, dtype=torch.long, device=device)
-        values = torch.tensor(scores, dtype=torch.float32, device=device)
+        ids = to_device(tokens, device)
+        values = to_device(scores, device, torch.float32)
         self.add(parents, ids, values, self._counts[1 : count + 1])
         self.ancestors[1 : count + 1] = self._counts[1 : count + 1, None] >= self._counts
         self.free = count

@@ -9,7 +9,8 @@ import pytest
 
 from draftgym.benchmark import evaluate as evaluator
 from draftgym.benchmark import report
-from draftgym.benchmark.bench import Bench, BenchPlan, coarse_cells, neighbours
+from draftgym.benchmark.bench import Bench
+from draftgym.benchmark.cell_race import BenchPlan, coarse_cells, neighbours
 from draftgym.benchmark.config import Cell, EvaluateConfig, largest_size
 from draftgym.benchmark.costs import cost_table, measure_costs
 from draftgym.benchmark.divergence import Divergence, Judge, differing_tokens, first_difference
@@ -398,7 +399,7 @@ def test_bench_reports_every_promised_figure(pair: ModelPair) -> None:
         untrained_controller(8, 4),
         Reference(tiny_model),
         clock,
-        BenchPlan(tokens=16, repeats=1, tune_tokens=8, cost_rounds=3),
+        BenchPlan(tokens=16, repeats=1, tune_tokens=8, cost_rounds=3, temperatures=(0.8,)),
     )
     requests = [Request(f"p{i}", f"d{i % 2}", (3 + i, 5, 7 + i)) for i in range(8)]
     payload = bench.run(requests[:3], requests[3:]).payload
@@ -424,6 +425,10 @@ def test_bench_reports_every_promised_figure(pair: ModelPair) -> None:
     assert payload["policy_us_per_round"]["median"] >= 20
     assert 0 < payload["policy_share"] < 0.01
     assert payload["identical_prompts"] == payload["prompts"] == 5
+    assert set(payload["domains"]) == {"d0", "d1"}
+    warm = payload["temperatures"]["0.8"]
+    assert warm["identical_prompts"] == 5 and not warm["divergences"]
+    assert warm["speedup"]["ratio"] > 0 and set(warm["domains"]) == {"d0", "d1"}
 
 
 def test_neighbours_are_one_step_away() -> None:

@@ -66,6 +66,7 @@ class Rule(Protocol):
         """
 
 
+@runtime_checkable
 class IdenticalRule(Rule, Protocol):
     """A rule whose text does not depend on what was drafted: an argmax at every position."""
 

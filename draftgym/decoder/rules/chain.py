@@ -51,7 +51,7 @@ class ChainRejectionRule:
             The drawn draft id, shape [1].
         """
         self._proposed.append((log_q, ids))
-        at = torch.tensor([position], device=log_q.device)
+        at = torch.full((1,), position, device=log_q.device)
         noise = gumbel(
             self._sampling.seed,
             self._sequence,

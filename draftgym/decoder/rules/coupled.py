@@ -38,7 +38,7 @@ class CoupledRule:
 
     def rank(self, logits: Tensor, position: int, ids: Tensor | None) -> Tensor:
         settings = self._sampling
-        at = torch.tensor([position], device=logits.device)
+        at = torch.full((1,), position, device=logits.device)
         vocabulary = logits.shape[-1] if ids is None else None
         noise = gumbel(settings.seed, self._sequence, at, ids, vocab=vocabulary)
         return torch.log_softmax(warp(logits, settings) + noise, -1).float()
