@@ -157,6 +157,13 @@ def _eagle3(pair: ModelPair) -> Eagle3Drafter:
             from transformers import AutoTokenizer
 
             check_same_tokenizer(pair.tokenizer, AutoTokenizer.from_pretrained(folder))
+    table = pair.head.rope_cos
+    _check_place(pair, "draft head", table.device)
+    if table.dtype != pair.dtype:
+        raise ConfigurationError(
+            f"drafter: the draft head is {table.dtype}, the target {pair.dtype}; the head reads "
+            "the target's features and must have their type"
+        )
     layers = pair.target.layer_count
     if max(pair.head.config.feature_layers) >= layers:
         raise ConfigurationError(
@@ -175,10 +182,20 @@ def _eagle3(pair: ModelPair) -> Eagle3Drafter:
         raise ConfigurationError(f"drafter: {error}") from error
 
 
+def _check_place(pair: ModelPair, what: str, device: torch.device) -> None:
+    """Refuse a drafter elsewhere: every round would wait for transfers in both directions."""
+    if device != pair.device:
+        raise ConfigurationError(
+            f"drafter: the {what} is on {device}, the target on {pair.device}; both must be on "
+            "one device"
+        )
+
+
 def _lm(pair: ModelPair) -> LmDrafter:
     settings, limit = pair.config.drafter, pair.generation.context_limit_tokens
     if pair.draft_model is None:
         pair.draft_model = _draft_model(pair)
+    _check_place(pair, "draft model", pair.draft_model.device)  # its type may be its own
     try:
         return LmDrafter(
             pair.draft_model,

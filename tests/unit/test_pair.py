@@ -10,7 +10,9 @@ import torch
 from pydantic import ValidationError
 from transformers import GenerationConfig, LlamaConfig
 
+from draftgym.clock import FakeClock
 from draftgym.decoder.config import PairConfig
+from draftgym.decoder.controllers import FixedController
 from draftgym.decoder.drafters.base import Committed
 from draftgym.decoder.drafters.ngram import NgramDrafter
 from draftgym.decoder.generation import resolve_generation
@@ -18,11 +20,12 @@ from draftgym.decoder.linear import DecodeLinear, pack_linears
 from draftgym.decoder.llama import LlamaTarget, UnsupportedModelError, check_supported
 from draftgym.decoder.pair import resolve_device, resolve_dtype
 from draftgym.decoder.rules.greedy import GreedyRule
+from draftgym.decoder.session import DecoderSession
 from draftgym.decoder.streaming import TextStream
 from draftgym.decoder.tokenizers import check_same_tokenizer
 from draftgym.decoder.tree import DraftTree
 from draftgym.errors import ConfigurationError
-from tests.tiny import tiny_model, tiny_pair
+from tests.tiny import tiny_head, tiny_model, tiny_pair
 
 
 class Tokenizer:
@@ -80,6 +83,32 @@ def test_row_51_device_and_dtype_are_explicit() -> None:
             resolve_device("cuda:1")
     with pytest.raises(ValidationError, match="device"):
         PairConfig(device="tpu")
+
+
+def test_row_51_a_drafter_elsewhere_or_a_head_of_another_type_is_refused() -> None:
+    pair = tiny_pair(0)
+    assert pair.head is not None
+    pair.head = pair.head.to("meta")
+    with pytest.raises(ConfigurationError, match="draft head is on meta, the target on cpu"):
+        pair.new_drafter()
+    pair.head = tiny_head(0).bfloat16()
+    with pytest.raises(ConfigurationError, match=r"draft head is torch\.bfloat16, the target"):
+        pair.new_drafter("hybrid")
+    pair.draft_model = LlamaTarget(tiny_model(0).to("meta"))
+    with pytest.raises(ConfigurationError, match="draft model is on meta"):
+        pair.new_drafter("lm")
+
+
+def test_row_51_a_draft_model_of_another_type_works() -> None:
+    pair = tiny_pair(1, "lm", eos=frozenset())
+    pair.draft_model = LlamaTarget(tiny_model(1).bfloat16())
+    texts = []
+    for drafter in (pair.new_drafter(), None):
+        session = DecoderSession(pair, drafter, clock=FakeClock())
+        session.start([3, 5, 7], 40)
+        session.run(FixedController(3, 12 if drafter else 0))
+        texts.append(session.tokens)
+    assert texts[0] == texts[1]
 
 
 def test_a_head_that_does_not_fit_is_refused() -> None:
