@@ -20,11 +20,12 @@ from policies.config import PolicyName, TrainConfig, WarmStartConfig
 HIT_RATE = 0.45
 """Share of a frontier's path probability that one more pass turns into accepted tokens."""
 
-PASS_MARGIN = 2.0
-"""A pass must promise this many times its price: what it drafts must still be verified."""
+FIRST_MARGIN, LATER_MARGIN = 2.0, 4.0
+"""A pass must promise this many times its price: what it drafts must still be verified, and the
+deeper it is, the more of its promise is already in the tree."""
 
-UNKNOWN_PACE = 0.6
-"""Plain steps per token before a round was seen."""
+PACE = 0.5
+"""Plain steps per token that speculation is expected to reach."""
 
 
 def teacher_actions(
@@ -74,10 +75,10 @@ def survival_cost_actions(
 ) -> NDArray[np.int64]:
     """Expected tokens against measured cost, the rule that serving engines converged on.
 
-    A token is worth the present pace μ, in plain steps. The size with the largest
-    μ · expected accepted - slope · size is verified; a pass is made while μ times the tokens it
-    promises exceeds `PASS_MARGIN` times its price. Before the first pass it promises tokens only
-    where no free proposal is already likely.
+    A token is worth `PACE` plain steps. The size with the largest
+    `PACE` · expected accepted - slope · size is verified; a pass is made while `PACE` times the
+    tokens it promises exceeds a margin times its price. Before the first pass it promises tokens
+    only where no free proposal is already likely.
 
     Args:
         name: Which decision.
@@ -97,21 +98,19 @@ def survival_cost_actions(
         return result
 
     slope, price = column("verify_slope_over_plain"), column("draft_pass_over_plain")
-    seconds = 1 + slope * column("mean_verified") + price * column("mean_drafted")
-    pace = np.where(
-        column("rounds_seen") > 0, seconds / (1 + column("mean_accepted")), UNKNOWN_PACE
-    )
     if name == "size":
         sizes = layout.size_grid[1:]
         gains = [np.zeros(len(values))] + [
-            pace * column(f"expected_accepted_{size}") - slope * size for size in sizes
+            PACE * column(f"expected_accepted_{size}") - slope * size for size in sizes
         ]
         best: NDArray[np.int64] = np.stack(gains).argmax(0)
         return best
     slots = [column(f"frontier_score_{slot}") for slot in range(1, layout.beam_width + 1)]
     frontier = np.exp(np.stack(slots)).sum(0)
-    reach = np.where(column("depth") > 0, frontier, 1 - column("best_path_probability"))
-    return (reach * HIT_RATE * pace > PASS_MARGIN * price).astype(np.int64)
+    first = column("depth") == 0
+    reach = np.where(first, 1 - column("best_path_probability"), frontier)
+    margin = np.where(first, FIRST_MARGIN, LATER_MARGIN)
+    return (PACE * HIT_RATE * reach > margin * price).astype(np.int64)
 
 
 def spread(observations: Float32Array, rows: int, seed: int) -> Float32Array:

@@ -518,9 +518,9 @@ def observed(layout: FeatureLayout, name: str, **values: float) -> np.ndarray:
         ({}, 1),  # nothing is proposed yet: a cheap pass pays
         ({"best_path_probability": 0.95}, 0),  # the look-up is as good as certain
         ({"draft_pass_over_plain": 0.5}, 0),  # a pass costs half a step
-        ({"depth": 1, "frontier_score_1": -0.1, "frontier_score_2": -2.5}, 1),
+        ({"depth": 1, "frontier_score_1": -0.1}, 0),  # a second pass must promise more
         ({"depth": 1, "frontier_score_1": -3.0}, 0),
-        ({"rounds_seen": 3, "mean_accepted": 6, "mean_verified": 4}, 0),  # tokens are cheap
+        ({"depth": 1, "frontier_score_1": -0.5, "draft_pass_over_plain": 0.01}, 1),
     ],
 )
 def test_the_survival_rule_drafts_where_a_pass_pays(values: dict[str, float], action: int) -> None:
