@@ -216,7 +216,7 @@ class SessionEnv(gymnasium.Env[Float32Array, Action]):
         self._episode = []
         self._finished_rounds = []
         self.other.reset()
-        self.session.start(self._prompts[prompt], self._max_new_tokens)
+        self.session.start(self._prompts[prompt], self._max_new_tokens, self._stream.sequence)
         self._seek_decision()
         return not self.session.finished
 

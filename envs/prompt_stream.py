@@ -44,6 +44,13 @@ class PromptStream:
         self.generator = np.random.Generator(np.random.PCG64(sequence))
         self._queue: list[int] = []
         self._position = 0
+        self._key = int(sequence.generate_state(1, np.uint64)[0]) >> 2
+        self._served = 0
+
+    @property
+    def sequence(self) -> int:
+        """Keys the noise of sampling: another for every prompt served, the same for one seed."""
+        return self._key + self._served
 
     def controller_seed(self, seed: int) -> int:
         """Seed for this worker's random controller, independent of its prompt order."""
@@ -56,6 +63,7 @@ class PromptStream:
             self._queue = self.generator.permutation(self._share).tolist()
             self._position = 0
         self._position += 1
+        self._served += 1
         return self._queue[self._position - 1]
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,6 +72,8 @@ class PromptStream:
             "generator": self.generator.bit_generator.state,
             "queue": list(self._queue),
             "position": self._position,
+            "key": self._key,
+            "served": self._served,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -77,3 +87,4 @@ class PromptStream:
             raise ValueError("queue: saved for other prompts or another worker")
         self.generator.bit_generator.state = state["generator"]
         self._queue, self._position = queue, int(state["position"])
+        self._key, self._served = int(state["key"]), int(state["served"])

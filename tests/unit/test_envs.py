@@ -650,3 +650,31 @@ def test_a_bad_pace_is_named(arguments: dict[str, Any]) -> None:
 def test_as_index_names_what_it_checks() -> None:
     with pytest.raises(ValueError, match="thing: must be 0 to 2, got 3"):
         as_index(3, 3, "thing")
+
+
+def test_sampled_episodes_differ_and_repeat_with_the_seed() -> None:
+    from draftgym.clock import FakeClock
+    from draftgym.decoder.config import SamplingConfig
+    from draftgym.decoder.controllers import FixedController
+    from draftgym.decoder.session import DecoderSession
+
+    pair = tiny_pair(1, "hybrid", eos=frozenset(), sampling=SamplingConfig(temperature=1.0))
+
+    def texts(seed: int) -> list[list[int]]:
+        session = DecoderSession(pair, pair.new_drafter(), clock=FakeClock())
+        env = VerifySizeEnv(
+            session, [[3, 5, 7]], depth_controller=FixedController(1, 4), max_new_tokens=12
+        )
+        found = []
+        for episode in range(3):
+            env.reset(seed=seed if episode == 0 else None)
+            over = False
+            while not over:
+                _, _, over, _, _ = env.step(4)
+            found.append(list(session.tokens))
+        return found
+
+    first = texts(1)
+    assert first == texts(1)
+    assert len({tuple(text) for text in first}) == 3
+    assert first != texts(2)
