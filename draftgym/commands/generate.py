@@ -45,6 +45,8 @@ class Arguments:
     """Sample at this temperature; the pair's own setting (greedy) if absent."""
     seed: int | None = None
     """Of sampling: the same seed gives the same text under any policy."""
+    stop: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Text that ends the answer; may be given several times."""
     pair: str | None = None
     """YAML file of a model pair; the default pair if absent."""
 
@@ -58,6 +60,8 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigurationError(f"--{name}: must be at least 0")
     if arguments.max_new_tokens < 1:
         raise ConfigurationError("--max-new-tokens: must be at least 1")
+    if not all(arguments.stop):
+        raise ConfigurationError("--stop: must not be empty")
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
     config = _sampled(config, arguments)
     policy = None if arguments.policy is None else load(arguments.policy)
@@ -78,8 +82,9 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigurationError(
             f"the prompt has {len(tokens)} tokens, the context limit is {session.context_limit}"
         )
-    stream = TextStream(pair.decode, lambda text: print(text, end="", flush=True))
-    result = generate(session, tokens, arguments.max_new_tokens, controller, stream.push)
+    stops = arguments.stop
+    stream = TextStream(pair.decode, lambda text: print(text, end="", flush=True), stops)
+    result = generate(session, tokens, arguments.max_new_tokens, controller, stream.push, stops)
     stream.close()
     print()
     say(describe(result))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from draftgym.decoder.session import DecoderSession
+from draftgym.decoder.stopping import StopStrings
 from draftgym.state import Controller, RoundRecord
 
 
@@ -14,9 +15,10 @@ class GenerationResult:
     """One answer and what it cost.
 
     Attributes:
-        tokens: Emitted ids, the end-of-sequence id included if it was reached.
+        tokens: Emitted ids, to the end-of-sequence id or to the one that completes a stop string,
+            inclusive.
         records: One per round; the first token comes from the prefill.
-        stop_reason: `eos`, `budget` or `context`.
+        stop_reason: `eos`, `stop`, `budget` or `context`.
         prefill_seconds: Until the first token.
         seconds: All rounds.
     """
@@ -40,6 +42,7 @@ def generate(
     max_new_tokens: int,
     controller: Controller,
     on_tokens: Callable[[Sequence[int]], None] | None = None,
+    stop_strings: Sequence[str] = (),
 ) -> GenerationResult:
     """Decode one prompt.
 
@@ -50,12 +53,16 @@ def generate(
         controller: Decides depth and size.
         on_tokens: Called with the new ids of the prefill and of every round, each id once, in
             order, outside the timed region.
+        stop_strings: Texts that end the answer, within a block of accepted tokens too. Nothing
+            after them is emitted; `TextStream` leaves out the stop string itself.
 
     Raises:
         ValueError: See `DecoderSession.start`.
+        ConfigurationError: An empty stop string.
     """
+    stop = StopStrings(stop_strings, session.pair.decode).end if stop_strings else None
     controller.reset()
-    session.start(prompt_tokens, max_new_tokens)
+    session.start(prompt_tokens, max_new_tokens, stop=stop)
     if on_tokens is not None:
         on_tokens(tuple(session.tokens))
     while not session.finished:

@@ -22,6 +22,7 @@ from draftgym.decoder.drafters.base import Committed, Drafter
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.request import check_drawable, check_request
 from draftgym.decoder.rules import Rule, Verdict, new_rule
+from draftgym.decoder.stopping import StopCheck
 from draftgym.decoder.transfer import to_device
 from draftgym.decoder.tree import DraftTree, Selection
 from draftgym.state import (
@@ -113,7 +114,13 @@ class DecoderSession:
         self.stop_reason: str | None = None
 
     @torch.inference_mode()
-    def start(self, prompt_tokens: Sequence[int], max_new_tokens: int, sequence: int = 0) -> None:
+    def start(
+        self,
+        prompt_tokens: Sequence[int],
+        max_new_tokens: int,
+        sequence: int = 0,
+        stop: StopCheck | None = None,
+    ) -> None:
         """Prefill a prompt; its pass already gives the first new token, which is the root.
 
         Args:
@@ -121,6 +128,7 @@ class DecoderSession:
             max_new_tokens: Budget, at least one, the first token included.
             sequence: Keys the noise of sampling, with the seed: the same two numbers give the
                 same draws. Ignored by greedy decoding.
+            stop: Finds where stop strings end the text, besides end-of-sequence ids.
 
         Raises:
             ValueError: Empty prompt, ids outside the vocabulary, no budget, or a prompt that
@@ -128,6 +136,7 @@ class DecoderSession:
         """
         prompt = [int(token) for token in prompt_tokens]
         check_request(prompt, max_new_tokens, self._target.vocab_size, self.context_limit)
+        self._stop = stop
         self._committed = Committed(self._device_ids, self._features)
         self._committed.append(prompt)
         self.max_new_tokens = max_new_tokens
@@ -343,19 +352,22 @@ class DecoderSession:
             self._features[start : start + len(slots)] = self._features[rows]
 
     def _cut(self, tokens: list[int]) -> list[int]:
-        """End the block at the first stop token, inclusive, and at the room left."""
+        """End the block at the first stop, inclusive, and at the room left."""
         tokens = tokens[: self._room()]
-        if self.ignore_eos:
-            return tokens
-        stops = self.pair.generation.eos_token_ids
-        end = next((i + 1 for i, token in enumerate(tokens) if token in stops), len(tokens))
-        return tokens[:end]
+        if not self.ignore_eos:
+            stops = self.pair.generation.eos_token_ids
+            end = next((i + 1 for i, token in enumerate(tokens) if token in stops), len(tokens))
+            tokens = tokens[:end]
+        return tokens[: self._stop(self.tokens, tokens)] if self._stop else tokens
 
     def _commit(self, tokens: list[int]) -> None:
+        stopped = self._stop is not None and self._stop(self.tokens, tokens) is not None
         self._committed.append(tokens)
         self.tokens.extend(tokens)
         if not self.ignore_eos and tokens[-1] in self.pair.generation.eos_token_ids:
             self.finished, self.stop_reason = True, "eos"
+        elif stopped:
+            self.finished, self.stop_reason = True, "stop"
         elif len(self.tokens) >= self.max_new_tokens:
             self.finished, self.stop_reason = True, "budget"
         elif len(self._committed.ids) >= self.context_limit:

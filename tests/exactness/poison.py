@@ -15,6 +15,7 @@ from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
 from draftgym.decoder.drafters.hybrid import HybridDrafter
 from draftgym.decoder.drafters.lm import LmDrafter
 from draftgym.decoder.session import DecoderSession
+from draftgym.decoder.stopping import StopCheck
 from draftgym.decoder.tree import DraftTree
 from draftgym.state import RoundRecord
 
@@ -25,8 +26,14 @@ NOWHERE = 1 << 40
 class PoisonedSession(DecoderSession):
     """Decodes as its parent does, and leaves nothing readable behind."""
 
-    def start(self, prompt_tokens: Sequence[int], max_new_tokens: int, sequence: int = 0) -> None:
-        super().start(prompt_tokens, max_new_tokens, sequence)
+    def start(
+        self,
+        prompt_tokens: Sequence[int],
+        max_new_tokens: int,
+        sequence: int = 0,
+        stop: StopCheck | None = None,
+    ) -> None:
+        super().start(prompt_tokens, max_new_tokens, sequence, stop)
         self._poison()
 
     def end_round(self, size: int) -> RoundRecord:
