@@ -37,7 +37,7 @@ class Session(Protocol):
     def stop_reason(self) -> str | None:
         """Why it ended."""
 
-    def start(self, prompt_tokens: Sequence[int], max_new_tokens: int) -> None:
+    def start(self, prompt_tokens: Sequence[int], max_new_tokens: int, sequence: int = 0) -> None:
         """Prefill a prompt; the first token may already end the request."""
 
     def begin_round(self) -> RoundState:
