@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from draftgym.drafter_training.initialise import choose_vocabulary, config_for, 
 from draftgym.drafter_training.optimiser import orthogonalise
 from draftgym.drafter_training.trainer import HeadTrainer, TrainingData
 from draftgym.drafter_training.ttt import Batch, run_steps, soft_cross_entropy, total_loss
-from draftgym.prompts import PromptSource, load_prompts
+from draftgym.prompts import Prompt, PromptSource, load_prompts
 from draftgym.prompts.prompt import Split
 from draftgym.prompts.splits import assign_split
 
@@ -450,3 +451,19 @@ def test_prompts_of_the_default_configuration_serve_the_drafter_alone() -> None:
     )
     assert {prompt.language for prompt in prompts} == {"en", "it", "es", "zh"}
     assert sum(prompt.id.startswith("extra-") for prompt in prompts) == 290
+    assert sum(prompt.id.startswith("drafter-") for prompt in prompts) == 861
+
+
+def test_drafter_prompts_share_no_sentence_with_those_that_judge() -> None:
+    folder = Path(__file__).parents[2] / "configs" / "drafter"
+    source = load_yaml(folder / "smollm2.yaml", DrafterConfig).data.sources[1].prompts
+    located = source.model_copy(update={"source": str(folder / source.source)})
+
+    def runs(prompt: Prompt) -> set[tuple[str, ...]]:
+        words = re.findall(r"[\u4e00-\u9fff]|\w+", " ".join(prompt.turns).lower())
+        return {tuple(words[i : i + 12]) for i in range(len(words) - 11)}
+
+    trained = set().union(*map(runs, load_prompts([located], "drafter")))
+    for split in ("validation", "test"):
+        for prompt in load_prompts([PromptSource()], split):
+            assert not runs(prompt) & trained, prompt.id
