@@ -2,7 +2,8 @@
 
 The look-up's continuation is in the tree before the first pass, so a round without a pass still
 speculates. A pass adds the head's children; a path that both propose is one node with the higher
-score (`growth.grow`). Both scores estimate log-survival, so one order ranks them.
+score (`growth.grow`). Both scores estimate log-survival, so one order ranks them: look-ups are
+calibrated (`ngram`), the head's own log-probabilities need no correction.
 """
 
 from __future__ import annotations
@@ -12,10 +13,6 @@ from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
 from draftgym.decoder.rules.base import Rule
 from draftgym.decoder.tree import DraftTree
-
-NGRAM_SCORE_SCALE = 0.65
-"""Look-ups go on more often than independent steps would (see docs/log.md for the fit); the
-head's own log-probabilities need no correction."""
 
 
 class HybridDrafter:

@@ -21,6 +21,10 @@ PRIOR_WEIGHT = 4.0
 HALF_DISTANCE_TOKENS = 512
 """Distance at which the prior survival of a match is halved."""
 
+FIRST_SCALE, LATER_SCALE = 0.7, 0.42
+"""Calibration: scales of the log-survival of the first token and of the steps after it. A look-up
+whose first token is right goes on more often than independent steps would (docs/log.md)."""
+
 
 class NgramDrafter:
     """Free proposals only: no passes, one chain.
@@ -28,7 +32,6 @@ class NgramDrafter:
     Args:
         cap: Most tokens proposed.
         max_match: Longest suffix looked up; shorter ones are tried when it is not found.
-        score_scale: Calibration: the scale of log-survival estimates.
     """
 
     name = "ngram"
@@ -37,9 +40,8 @@ class NgramDrafter:
     feature_layers: tuple[int, ...] = ()
     context_limit = 1 << 30
 
-    def __init__(self, cap: int = 10, max_match: int = 8, score_scale: float = 1.0) -> None:
+    def __init__(self, cap: int = 10, max_match: int = 8) -> None:
         self.max_nodes = cap
-        self._scale = score_scale
         self._max_match = max_match
         self._follow_up: dict[tuple[int, ...], int] = {}
         self._hits: dict[int, int] = defaultdict(int)
@@ -97,8 +99,9 @@ class NgramDrafter:
         scores, total = [], 0.0
         for step in range(len(chain)):  # each agreeing token lengthens the match
             length = min(match + step, self._max_match)
-            total += math.log(min(self._survival(length, distance), 1.0 - 1e-6))
-            scores.append(self._scale * total)
+            scale = LATER_SCALE if step else FIRST_SCALE
+            total += scale * math.log(min(self._survival(length, distance), 1.0 - 1e-6))
+            scores.append(total)
         tree.add_chain(chain, scores)
 
     def expand(self, tree: DraftTree) -> None:

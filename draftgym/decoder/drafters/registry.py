@@ -19,7 +19,7 @@ from draftgym.decoder.drafters.eagle3_published import (
     resolve_head,
     weights_digest,
 )
-from draftgym.decoder.drafters.hybrid import NGRAM_SCORE_SCALE, HybridDrafter
+from draftgym.decoder.drafters.hybrid import HybridDrafter
 from draftgym.decoder.drafters.lm import LmDrafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
 from draftgym.decoder.llama import LlamaTarget, check_supported
@@ -126,9 +126,7 @@ def _draft_model(pair: ModelPair) -> LlamaTarget:
 
 def _ngram(pair: ModelPair) -> NgramDrafter:
     settings = pair.config.drafter
-    return NgramDrafter(
-        settings.ngram_cap_tokens, settings.ngram_max_match_tokens, NGRAM_SCORE_SCALE
-    )
+    return NgramDrafter(settings.ngram_cap_tokens, settings.ngram_max_match_tokens)
 
 
 DRAFTERS: dict[str, Callable[[ModelPair], Drafter | None]] = {
