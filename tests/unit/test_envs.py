@@ -105,7 +105,7 @@ def rounds(infos: Sequence[dict[str, Any]]) -> list[RoundRecord]:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_both_checkers_are_clean(name: str) -> None:
+def test_row_17_both_checkers_are_clean(name: str) -> None:
     """CASES 17."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -208,7 +208,7 @@ def test_the_text_does_not_depend_on_the_actions(make: Any) -> None:
 
 @pytest.mark.parametrize("value", [1, np.int64(1), np.array(1), np.array([1])])
 @BOTH
-def test_every_way_to_say_an_action(make: Any, value: Any) -> None:
+def test_row_55_every_way_to_say_an_action(make: Any, value: Any) -> None:
     """CASES 55."""
     outcomes = []
     for action in (1, value):
@@ -221,7 +221,7 @@ def test_every_way_to_say_an_action(make: Any, value: Any) -> None:
 
 @pytest.mark.parametrize("value", [99, -1, np.array([0, 1]), 1.0, "1", None])
 @BOTH
-def test_anything_but_one_action_in_range_raises(make: Any, value: Any) -> None:
+def test_row_55_anything_but_one_action_in_range_raises(make: Any, value: Any) -> None:
     """CASES 55."""
     env = make()
     env.reset()
@@ -250,7 +250,7 @@ def prompt_order(env: SessionEnv, count: int, seed: int | None = None) -> list[i
 
 
 @BOTH
-def test_reset_honours_seed_and_goes_on_without(make: Any) -> None:
+def test_row_35_reset_honours_seed_and_goes_on_without(make: Any) -> None:
     """CASES 35."""
     orders = []
     for _ in range(2):
@@ -275,7 +275,7 @@ def test_a_seed_fixes_the_whole_episode_under_a_simulated_clock(make: Any) -> No
 
 
 @BOTH
-def test_options_pick_a_prompt_and_unknown_ones_raise(make: Any) -> None:
+def test_row_35_options_pick_a_prompt_and_unknown_ones_raise(make: Any) -> None:
     """CASES 35."""
     env = make()
     expected = prompt_order(make(), 3, seed=2)
@@ -298,7 +298,7 @@ def test_every_prompt_comes_up_equally_often(make: Any) -> None:
     assert epochs[0] != epochs[1]
 
 
-def test_workers_and_neighbouring_runs_share_no_stream() -> None:
+def test_row_53_workers_and_neighbouring_runs_share_no_stream() -> None:
     """CASES 53: SB3 seeds worker i with seed + i, so runs 0 and 1 would share three of four."""
     session = make_session()
     shares: list[set[int]] = []
@@ -527,7 +527,7 @@ def test_end_of_sequence_terminates(make: Any) -> None:
 
 
 @BOTH
-def test_time_outside_the_session_never_moves_the_reward(make: Any) -> None:
+def test_row_11_time_outside_the_session_never_moves_the_reward(make: Any) -> None:
     """CASES 11: a slow agent, logger or tokenizer is not what a user waits for."""
     runs = []
     for delay in (0.0, 0.0625):

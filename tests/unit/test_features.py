@@ -191,7 +191,7 @@ ANY_COUNT = st.integers(-(10**15), 10**15)
     nodes=st.lists(ANY_FLOAT32, max_size=40),
     scalars=st.tuples(ANY_FLOAT, ANY_FLOAT, ANY_FLOAT, ANY_FLOAT),
 )
-def test_any_state_gives_a_finite_bounded_float32_observation(
+def test_row_17_any_state_gives_a_finite_bounded_float32_observation(
     counts: list[int],
     rounds: list[tuple[int, int, int]],
     frontier: list[float],

@@ -166,7 +166,7 @@ def test_progress_counts_only_the_policys_own_phases() -> None:
     assert policy_progress(phases, "size", 3, 0) == 1.0
 
 
-def test_rollout_seeds_of_neighbouring_runs_are_disjoint() -> None:
+def test_row_53_rollout_seeds_of_neighbouring_runs_are_disjoint() -> None:
     seeds = [{rollout_seed(run, index) for index in range(50)} for run in range(4)]
     assert len(set.union(*seeds)) == 200
 
@@ -195,7 +195,7 @@ def test_normaliser_merges_batches_like_one_batch() -> None:
     assert abs(many(moved)[4]) < 2
 
 
-def test_frozen_statistics_survive_a_change_of_scale() -> None:
+def test_row_21_frozen_statistics_survive_a_change_of_scale() -> None:
     """Statistics are the training's: they are never refitted to what they are applied to."""
     normaliser = RunningNormaliser(2, NormaliserConfig())
     normaliser.update(np.array([[0.0, 1.0], [2.0, 3.0]], np.float32))
@@ -328,7 +328,7 @@ def test_checkpoint_restores_training_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "foreign", "misfit"])
-def test_bad_checkpoints_are_named_errors(tmp_path: Path, damage: str) -> None:
+def test_row_43_bad_checkpoints_are_named_errors(tmp_path: Path, damage: str) -> None:
     model, _, _ = make_learner()
     path = tmp_path / "latest.safetensors"
     save_checkpoint(path, Checkpoint(ppo_tensors(model), {}))
@@ -349,7 +349,7 @@ def test_bad_checkpoints_are_named_errors(tmp_path: Path, damage: str) -> None:
             load_checkpoint(path)
 
 
-def test_metrics_keep_every_row_over_resume_and_earlier_steps(tmp_path: Path) -> None:
+def test_row_45_metrics_keep_every_row_over_resume_and_earlier_steps(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path, NullTracker())
     log.log("rollout", 1000, {"reward": 1.0})
@@ -374,7 +374,7 @@ def no_wandb_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_wandb_login")
-def test_wandb_mode_without_a_login() -> None:
+def test_row_45_wandb_mode_without_a_login() -> None:
     assert wandb_mode(WandbConfig(mode="auto")) == "offline"
     assert wandb_mode(WandbConfig(mode="disabled")) == "disabled"
     with pytest.raises(ConfigurationError, match=r"wandb\.mode.*wandb login"):

@@ -178,7 +178,7 @@ print(json.dumps([controller.draft_again(state), controller.choose_size(state)])
     assert json.loads(done.stdout) == [here.draft_again(state), here.choose_size(state)]
 
 
-def test_statistics_travel_with_the_policy(tmp_path: Path) -> None:
+def test_row_21_statistics_travel_with_the_policy(tmp_path: Path) -> None:
     """CASES 21: features a hundred times larger, normalised by their own statistics."""
     head = make_head("size")
     assert head.normaliser is not None
@@ -192,7 +192,7 @@ def test_statistics_travel_with_the_policy(tmp_path: Path) -> None:
     assert [big.act(row * np.float32(100)) for row in rows] == [plain.act(row) for row in rows]
 
 
-def test_raw_observations_must_be_stated(tmp_path: Path) -> None:
+def test_row_21_raw_observations_must_be_stated(tmp_path: Path) -> None:
     policy = make_policy(size=make_head("size", normalise=False))
     saved = save_policy(tmp_path / "raw", policy)
     assert json.loads((saved / "policy.json").read_text())["heads"]["size"]["normaliser"] is None

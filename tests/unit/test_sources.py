@@ -205,20 +205,20 @@ def test_package_sources_round_trip(name: str, version: str, file: str, sha256: 
     assert parsed.sha256 == (sha256.lower() if sha256 else None)
 
 
-def test_unknown_architecture_is_named_before_weights_are_read(tmp_path: Path, cache: Path) -> None:
+def test_row_57_unknown_architecture_is_named_before_weights_are_read(tmp_path: Path, cache: Path) -> None:
     path = TinyGguf(architecture="mamba").write(tmp_path / "odd.gguf")
     with pytest.raises(SourceError, match=r"'mamba'.*supported: llama"):
         resolve_model(str(path), cache_dir=cache)
     assert leftovers(cache) == []
 
 
-def test_tokenizer_of_another_model(tmp_path: Path, cache: Path) -> None:
+def test_row_57_tokenizer_of_another_model(tmp_path: Path, cache: Path) -> None:
     path = TinyGguf(embedding_rows=100).write(tmp_path / "small.gguf")
     with pytest.raises(SourceError, match="261 tokens with an embedding of 100 rows"):
         resolve_model(str(path), cache_dir=cache)
 
 
-def test_too_little_memory_states_the_expected_size(
+def test_row_57_too_little_memory_states_the_expected_size(
     tiny: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SourceError, match=r"needs about 0\.45 GB of memory .* 0\.10 GB is avail"):
