@@ -205,7 +205,9 @@ def test_package_sources_round_trip(name: str, version: str, file: str, sha256: 
     assert parsed.sha256 == (sha256.lower() if sha256 else None)
 
 
-def test_row_57_unknown_architecture_is_named_before_weights_are_read(tmp_path: Path, cache: Path) -> None:
+def test_row_57_unknown_architecture_is_named_before_weights_are_read(
+    tmp_path: Path, cache: Path
+) -> None:
     path = TinyGguf(architecture="mamba").write(tmp_path / "odd.gguf")
     with pytest.raises(SourceError, match=r"'mamba'.*supported: llama"):
         resolve_model(str(path), cache_dir=cache)

@@ -141,7 +141,8 @@ def follow(scores: Tensor, start: int, chosen: Selection | None) -> Verdict:
 def read_best(scores: Tensor, positions: Sequence[int], *extra: Tensor) -> list[list[int]]:
     """Read the argmax of each row, and `extra` with it, in one transfer.
 
-    Ties go to the lowest id: in the plain step, the chain and the tree alike.
+    Ties go to the lowest id: in the plain step, the chain and the tree alike. `torch.max` over a
+    dimension promises the first maximal index on every device (`topk` and `sort` do not).
 
     Args:
         scores: Shape [rows, vocab].
