@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
+
+import numpy as np
 
 from draftgym.state import RoundRecord, RoundState
 
@@ -15,6 +18,9 @@ MOODS = (
     "one node",  # deep trees, a single node verified
     "never a pass",  # free proposals only
 )
+
+LOOKS = 0.1
+"""How often a decision reads the device."""
 
 
 class Adversary:
@@ -56,10 +62,21 @@ class Adversary:
         return 0, 0
 
     def draft_again(self, state: RoundState) -> bool:
+        self._maybe_look(state)
         return state.depth < self._depth
 
     def choose_size(self, state: RoundState) -> int:
+        self._maybe_look(state)
         return self._size
+
+    def _maybe_look(self, state: RoundState) -> None:
+        """Reading what the drafter believes must show no stale number and change nothing."""
+        if self._random.random() > LOOKS:
+            return
+        seen = state.read_confidence()
+        assert not np.isnan(seen.node_scores).any() and not np.isnan(seen.frontier_scores).any()
+        assert len(seen.node_scores) == state.nodes
+        assert math.isfinite(seen.entropy) and 0 <= seen.margin <= 1.001
 
     def observe(self, record: RoundRecord) -> None:
         self._rounds += 1

@@ -3,9 +3,10 @@
     python -m tests.exactness.soak --tokens 1000000 --seed 0
 
 Every drafter and rule keeps one session for all its sequences, with stale memory poisoned after
-every round. Greedy and coupled text must equal plain text token for token; under rejection, whose
-law is tested elsewhere, the counts must add up and every number be finite. Where the target's two
-best scores lie within `NEAR_TIE`, rounding may decide: such a divergence is listed, not counted.
+every round and prompts read in chunks of any size. Greedy and coupled text must equal plain text
+token for token; under rejection, whose law is tested elsewhere, the counts must add up and every
+number be finite. Where the target's two best scores lie within `NEAR_TIE`, rounding may decide:
+such a divergence is listed, not counted.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from typing import Any
 
 from draftgym.clock import FakeClock, WallClock
 from draftgym.console import print_result, progress
+from draftgym.decoder import session as session_module
 from draftgym.decoder.config import SamplingConfig
 from draftgym.decoder.controllers import PlainController
+from draftgym.decoder.drafters import eagle3, lm
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.rules import new_rule
 from draftgym.decoder.session import DecoderSession
@@ -38,7 +41,8 @@ from tests.exactness.worlds import (
 
 SCHEMA = "draftgym.soak/1"
 LONGEST = 80
-RULE_WEIGHTS = {"greedy": 4, "coupled": 4, "rejection": 1, "chain_rejection": 1}
+RULE_WEIGHTS = {"greedy": 4, "coupled": 4, "rejection": 1}
+CHAIN_WEIGHT = 3
 
 
 @dataclass(slots=True)
@@ -87,11 +91,6 @@ class _Place:
             self._sessions[name] = new_session(self.pair, self.world, drafter, log_probs=log_probs)
         return self._sessions[name]
 
-    def drafters(self, rule: str) -> Sequence[str]:
-        if rule != "chain_rejection":
-            return DRAFTER_NAMES
-        return DRAWABLE if self.world.width == 1 else ()
-
 
 def soak(tokens: int, seed: int, worlds: Sequence[World] = WORLDS) -> Result:
     """Decode until `tokens` were emitted.
@@ -102,29 +101,34 @@ def soak(tokens: int, seed: int, worlds: Sequence[World] = WORLDS) -> Result:
         worlds: Pairs to decode with.
     """
     result, places = Result(), [_Place(world) for world in worlds]
-    with progress("soak", tokens) as bar:
-        index, done = 0, 0
-        while done < tokens:
-            _one_prompt(result, places[index % len(places)], f"{seed}/{index}")
-            now, index = result.total("tokens"), index + 1
-            bar.advance(now - done)
-            done = now
+    index, done = 0, 0
+    try:
+        with progress("soak", tokens) as bar:
+            while done < tokens:
+                _one_prompt(result, places[index % len(places)], f"{seed}/{index}")
+                now, index = result.total("tokens"), index + 1
+                bar.advance(now - done)
+                done = now
+    finally:
+        _set_chunks(512, 512)
     return result
 
 
 def _one_prompt(result: Result, place: _Place, key: str) -> None:
     """One prompt and one setting, with every drafter."""
     choices, world = random.Random(key), place.world
-    rule = choices.choices(list(RULE_WEIGHTS), list(RULE_WEIGHTS.values()))[0]
+    weights = RULE_WEIGHTS | ({"chain_rejection": CHAIN_WEIGHT} if world.width == 1 else {})
+    rule = choices.choices(list(weights), list(weights.values()))[0]
     sampling = _sampling(choices, rule)
     longest = min(LONGEST, world.context - 1)
     length = choices.choice((choices.randint(1, longest), choices.randint(1, 6), longest))
     prompt = [choices.randrange(world.vocab) for _ in range(length)]
     sequence = choices.randrange(1000)
     plain = _plain_text(place, sampling, prompt, sequence) if rule in ("greedy", "coupled") else []
-    for drafter in place.drafters(rule):
+    for drafter in DRAWABLE if rule == "chain_rejection" else DRAFTER_NAMES:
         session = place.session(drafter, log_probs=choices.random() < 0.5)
         session.rule = new_rule(sampling)
+        _set_chunks(choices.choice((7, 32, 512)), choices.choice((5, 24, 512)))
         eos = frozenset(choices.sample(range(world.vocab), choices.choice((0, 0, 0, 0, 1, 3))))
         _set_eos(place.pair, eos)
         budget = choices.choice(
@@ -174,10 +178,17 @@ def _plain_text(
 ) -> list[int]:
     """Plain text without stops, as long as any budget; what a drafted run shows of it is a cut."""
     _set_eos(place.pair, frozenset())
+    _set_chunks(512, 512)
     place.plain.rule = new_rule(sampling)
     place.plain.start(prompt, LONGEST, sequence)
     place.plain.run(PlainController())
     return list(place.plain.tokens)
+
+
+def _set_chunks(prefill: int, ingestion: int) -> None:
+    """Long prompts are read in chunks; small ones show it on short prompts."""
+    session_module.PREFILL_CHUNK_TOKENS = prefill
+    eagle3.INGEST_CHUNK_TOKENS = lm.INGEST_CHUNK_TOKENS = ingestion
 
 
 def _set_eos(pair: ModelPair, eos: frozenset[int]) -> None:

@@ -174,3 +174,20 @@ def test_row_27_a_stream_gives_each_id_once_and_whole_characters(drafter: Any, r
     stream.close()
     assert tuple(seen) == result.tokens
     assert "".join(pieces) == spell(result.tokens)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 16])
+def test_a_prompt_read_in_chunks_is_the_same_prompt(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    pair = pair_of("eagle3", "greedy")
+    prompt = [(7 * i) % 64 for i in range(48)]
+    whole = DecoderSession(pair, pair.new_drafter(), clock=FakeClock())
+    whole.start(prompt, 30)
+    monkeypatch.setattr("draftgym.decoder.session.PREFILL_CHUNK_TOKENS", chunk)
+    parts = session_of(pair)
+    parts.start(prompt, 30)
+    assert whole._features is not None and parts._features is not None
+    torch.testing.assert_close(parts._features[:48], whole._features[:48], atol=1e-4, rtol=1e-4)
+    parts.run(FixedController(3, 8))
+    assert parts.tokens == plain(pair_of("none", "greedy"), prompt, 30)
