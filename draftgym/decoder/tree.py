@@ -2,7 +2,8 @@
 
 One total order everywhere: score descending, then depth, then insertion. Scores are cumulative
 log-probabilities in float32, never larger than the parent's, and a parent is inserted before its
-children, so the best `V` nodes always form a tree.
+children, so the best `V` nodes always form a tree. Where truncation leaves fewer continuations
+than a beam is wide, impossible ones fill it: their score is -inf, and they rank last.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from draftgym.clock import FakeClock, WallClock
-from draftgym.console import print_result, progress
+from draftgym.console import print_result, progress, say
 from draftgym.decoder import session as session_module
 from draftgym.decoder.config import SamplingConfig
 from draftgym.decoder.controllers import PlainController
@@ -92,15 +92,19 @@ class _Place:
         return self._sessions[name]
 
 
-def soak(tokens: int, seed: int, worlds: Sequence[World] = WORLDS) -> Result:
+def soak(
+    tokens: int, seed: int, worlds: Sequence[World] = WORLDS, result: Result | None = None
+) -> Result:
     """Decode until `tokens` were emitted.
 
     Args:
         tokens: At least this many.
         seed: Of prompts, budgets, stops, settings and controllers.
         worlds: Pairs to decode with.
+        result: Filled as it goes; what it holds when a soak is stopped counts.
     """
-    result, places = Result(), [_Place(world) for world in worlds]
+    result = Result() if result is None else result
+    places = [_Place(world) for world in worlds]
     index, done = 0, 0
     try:
         with progress("soak", tokens) as bar:
@@ -264,14 +268,18 @@ def summary(result: Result, seed: int, seconds: float) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a soak; returns 1 if anything was wrong."""
+    """Run a soak, or what there is of it at Ctrl-C; returns 1 if anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.exactness.soak", description=__doc__)
     parser.add_argument("--tokens", type=int, default=1_000_000, help="emitted tokens, at least")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is random")
     arguments = parser.parse_args(argv)
     clock = WallClock()
     begin = clock.boundary()
-    result = soak(arguments.tokens, arguments.seed)
+    result = Result()
+    try:
+        soak(arguments.tokens, arguments.seed, result=result)
+    except KeyboardInterrupt:
+        say("stopped; this is what was decoded")
     print_result(SCHEMA, summary(result, arguments.seed, clock.boundary() - begin))
     return 1 if result.total("wrong") else 0
 

@@ -86,7 +86,7 @@ def grow(
     merged = known = None
     if tree.free:
         known = parents < tree.free  # free nodes are a chain: node i continues with i + 1
-        child = torch.where(known, parents + 1, 0)
+        child = (parents + 1) * known  # a scalar branch of `where` may be copied from the host
         ids = tree.tokens[child]
         drafted = (ids if vocabulary is None else vocabulary.draft_ids[ids])[:, None]
         known = known & (drafted[:, 0] >= 0)  # outside the draft vocabulary: proposed once
