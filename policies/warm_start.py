@@ -20,7 +20,7 @@ from policies.config import PolicyName, TrainConfig, WarmStartConfig
 HIT_RATE = 0.45
 """Share of a frontier's path probability that one more pass turns into accepted tokens."""
 
-FIRST_MARGIN, LATER_MARGIN = 2.0, 4.0
+FIRST_MARGIN, LATER_MARGIN = 1.5, 4.0
 """A pass must promise this many times its price: what it drafts must still be verified, and the
 deeper it is, the more of its promise is already in the tree."""
 
