@@ -69,6 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DraftGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.filename is None:  # not about a file that the user named
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -53,6 +53,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: not valid YAML: {error}") from error
+    except RecursionError:
+        raise ConfigurationError(f"{path}: nested too deeply") from None
     if data is None:
         return {}
     if not isinstance(data, dict):

@@ -15,5 +15,9 @@ class ConfigurationError(DraftGymError, ValueError):
     """A configuration file or value was rejected; the message names the field."""
 
 
+class BrokenLogitsError(DraftGymError, FloatingPointError):
+    """The target's logits are NaN or hold no finite maximum; the message names the position."""
+
+
 class SourceError(DraftGymError, RuntimeError):
     """A model source could not be found, fetched, verified or converted."""

@@ -52,6 +52,10 @@ class Feature:
     scale: float = 1.0
 
 
+MOST = 1024
+"""Bound of every shape: a layout may come from a downloaded file."""
+
+
 @dataclass(frozen=True)
 class FeatureLayout:
     """Observations of the depth and of the size decision, in the order of their names.
@@ -82,9 +86,12 @@ class FeatureLayout:
 
     def __post_init__(self) -> None:
         for name in ("max_depth", "beam_width", "history"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: must be at least 1, got {getattr(self, name)}")
-        grid = tuple(int(size) for size in self.size_grid)
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 1 <= value <= MOST:
+                raise ValueError(f"{name}: must be an integer from 1 to {MOST}, got {value!r:.40}")
+        if not all(isinstance(size, int) and size <= MOST for size in self.size_grid):
+            raise ValueError(f"size_grid: must hold integers up to {MOST}")
+        grid = tuple(self.size_grid)
         if len(grid) < 2 or grid[0] != 0 or any(a >= b for a, b in itertools.pairwise(grid)):
             raise ValueError(f"size_grid: must be strictly increasing from 0, got {grid}")
         object.__setattr__(self, "size_grid", grid)

@@ -225,7 +225,9 @@ class TrainConfig(BaseModel):
         description="Name of the run; everything goes to runs/NAME/.",
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Seeds networks, prompts and exploration.")
-    device: str = Field("cpu", description="Where the small networks train.")
+    device: str = Field(
+        "cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Where the small networks train."
+    )
     pair: PairConfig = Field(default_factory=PairConfig, description="Target and drafter.")
     prompts: tuple[PromptSource, ...] = Field(
         (PromptSource(),), min_length=1, description="Where prompts come from."

@@ -40,13 +40,18 @@ class MetricsLog:
     Args:
         path: The file; an existing one is appended to.
         tracker: Where rows go besides.
+
+    Attributes:
+        rows: Rows in the file.
     """
 
     def __init__(self, path: Path, tracker: Tracker) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _drop_torn_row(path)
+        self._path = path
         self._file = path.open("a", encoding="utf-8")
         self._tracker = tracker
+        self.rows = path.read_bytes().count(b"\n")
 
     def log(self, kind: str, step: int, row: Mapping[str, Any]) -> None:
         """Write one row.
@@ -59,7 +64,14 @@ class MetricsLog:
         full = {"kind": kind, "step": step, **row}
         self._file.write(dump_json(full) + "\n")
         self._file.flush()
+        self.rows += 1
         self._tracker.log(full)
+
+    def rewind(self, rows: int) -> None:
+        """Drop rows after the first `rows`: a resumed run writes them again."""
+        kept = self._path.read_bytes().splitlines(keepends=True)[:rows]
+        self._file.truncate(sum(map(len, kept)))
+        self.rows = len(kept)
 
     def policy(self, folder: Path, summary: Mapping[str, Any]) -> None:
         """Hand the exported policy folder to the tracker."""

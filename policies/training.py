@@ -124,6 +124,7 @@ class Trainer:
         self._best = checkpoint.part("best")
         restore_random_states(checkpoint.part("random"), state["random"])
         self._bench.load_state(state["bench"])
+        self._log.rewind(state["metrics_rows"])
 
     def run(self) -> None:
         """Train until the schedule is over; safe to call again after an interruption."""
@@ -274,6 +275,7 @@ class Trainer:
             "decision_seconds": asdict(self._decision_cost()),
             "random": random_plain,
             "bench": dict(self._bench.state()),
+            "metrics_rows": self._log.rows,
         }
         save_checkpoint(self._folder / LATEST, Checkpoint(tensors, state))
 

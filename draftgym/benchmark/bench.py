@@ -101,7 +101,7 @@ class Bench:
         best = self._race.tune(validation)
         samples = self._judge(test, best.cell)
         ours = [sample for sample in samples if sample.method != TRANSFORMERS]
-        divergences = compare_outputs(ours, test, self._reference)
+        divergences = compare_outputs(ours, test, self._reference, self._session.rule)
         records = rounds_of(samples, UNDER_POLICY)
         payload = {
             "plain_over_hf": self._ratio(samples, TRANSFORMERS, PLAIN),

@@ -46,6 +46,19 @@ def depths(drafter: DrafterConfig) -> range:
     return range(0 if drafter.kind == "hybrid" else 1, drafter.max_depth + 1)
 
 
+def check_comparable(pair: PairConfig) -> None:
+    """Refuse a law under which the output may differ from plain decoding for good reason.
+
+    Raises:
+        ValueError: For rejection, whose text depends on what was drafted.
+    """
+    if pair.sampling.rule_name not in ("greedy", "coupled"):
+        raise ValueError(
+            "pair.sampling.rule: every output is compared with plain decoding, which "
+            "'rejection' keeps in law only; accepted: greedy, coupled"
+        )
+
+
 class PhaseConfig(BaseModel):
     """How much to measure on one split."""
 
@@ -100,6 +113,7 @@ class EvaluateConfig(BaseModel):
     def _plan_fits_the_drafter(self) -> Self:
         if len(set(self.cells)) != len(self.cells):
             raise ValueError("cells: each cell may be listed once")
+        check_comparable(self.pair)
         drafter = self.pair.drafter
         accepted = depths(drafter)
         if self.validation.race_prompts and self.validation.race_keep < self.finalists:

@@ -44,10 +44,13 @@ from draftgym.clock import Clock, WallClock
 from draftgym.console import progress, say
 from draftgym.decoder.controllers import FixedController, PlainController
 from draftgym.decoder.pair import ModelPair, load_pair
+from draftgym.decoder.rules import new_rule
 from draftgym.decoder.session import DecoderSession
+from draftgym.locking import exclusive
 from draftgym.prompts import load_prompts
 from draftgym.provenance import provenance
 from draftgym.runtime import load as load_policy
+from draftgym.runtime import read_policy
 from draftgym.state import MeasuredCosts
 from draftgym.storage import dump_json, write_json
 
@@ -88,10 +91,12 @@ def evaluate(
     Raises:
         DraftGymError: A policy for another pair, or too few usable prompts.
     """
+    if config.policy is not None:
+        read_policy(config.policy)  # a folder that cannot be used is no reason to load a model
     pair = load_pair(config.pair) if pair is None else pair
     reference = reference_of(pair) if reference is None else reference
     clock = WallClock(pair.device) if clock is None else clock
-    with pinned_threads(config.pair.threads):
+    with exclusive(Path(config.output)), pinned_threads(config.pair.threads):
         return _Evaluator(config, pair, reference, clock).run()
 
 
@@ -226,7 +231,8 @@ class _Evaluator:
         config = self._config
         strata = {request.prompt_id: request.domain for request in self._test}
         intervals = Intervals(samples, strata, config.bootstrap_resamples, config.seeds.bootstrap)
-        divergences = compare_outputs(samples, self._test, self._reference)
+        rule = new_rule(config.pair.sampling)
+        divergences = compare_outputs(samples, self._test, self._reference, rule)
         against = {cell: intervals.versus(PLAIN, cell.name)["ratio"] for cell in finalists}
         hindsight = max(finalists, key=lambda cell: against[cell])
         best = ranked[0]

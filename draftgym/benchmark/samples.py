@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from draftgym.benchmark.runner import Block, Measurement, Sample
+from draftgym.errors import ConfigurationError
 from draftgym.state import RoundRecord
 from draftgym.storage import dump_json
 
@@ -43,10 +44,16 @@ class SampleStore:
         """
         wanted = set(methods)
         blocks: dict[Block, dict[str, Sample]] = defaultdict(dict)
-        for row in self._rows():
-            if row["key"] == self._key and row["phase"] == phase and row["method"] in wanted:
-                sample = _read(row)
-                blocks[sample.repeat, sample.prompt_id][sample.method] = sample
+        for number, row in self._rows():
+            try:
+                if row["key"] == self._key and row["phase"] == phase and row["method"] in wanted:
+                    sample = _read(row)
+                    blocks[sample.repeat, sample.prompt_id][sample.method] = sample
+            except (KeyError, TypeError, ValueError) as error:
+                raise ConfigurationError(
+                    f"{self._path}, line {number}: not a sample of this program ({error!r}); "
+                    "move the file away"
+                ) from error
         complete = [block for block in blocks.values() if block.keys() == wanted]
         return [sample for block in complete for sample in block.values()]
 
@@ -64,17 +71,18 @@ class SampleStore:
             file.flush()
             os.fsync(file.fileno())
 
-    def _rows(self) -> Iterable[dict[str, Any]]:
+    def _rows(self) -> Iterable[tuple[int, dict[str, Any]]]:
         if not self._path.exists():
             return
-        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+        lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")
+        for number, line in enumerate(lines, 1):
             if not line.endswith("}"):
                 continue  # torn by a crash
             try:
                 row = json.loads(line)
             except json.JSONDecodeError:
                 continue  # likewise: a line cut just after an inner brace
-            yield row
+            yield number, row
 
 
 def finished_blocks(samples: Sequence[Sample]) -> Set[Block]:

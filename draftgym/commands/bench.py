@@ -10,7 +10,7 @@ import tyro
 
 from draftgym.benchmark.bench import Bench
 from draftgym.benchmark.cell_race import BenchPlan
-from draftgym.benchmark.config import depths
+from draftgym.benchmark.config import check_comparable, depths
 from draftgym.benchmark.reference import reference_of
 from draftgym.benchmark.runner import encode, other_load, pinned_threads
 from draftgym.benchmark.untrained import untrained_controller
@@ -68,6 +68,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments.drafter is not None:
         config = _with_drafter(config, arguments.drafter)
     temperatures = _temperatures(arguments.temperatures)
+    try:
+        check_comparable(config)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
     if config.drafter.kind == "none":
         raise ConfigurationError(
             "drafter.kind: the benchmark needs one; accepted: hybrid, eagle3, lm, ngram"
@@ -117,6 +121,8 @@ def _temperatures(text: str) -> tuple[float, ...]:
         values = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError as error:
         raise ConfigurationError(f"--temperatures: {error}") from error
+    if text and not values:
+        raise ConfigurationError(f"--temperatures: no number in {text!r}")
     for value in values:
         if not 0.001 <= value < 1e3:
             raise ConfigurationError(f"--temperatures: each above 0 and finite, got {value:g}")

@@ -25,6 +25,8 @@ from draftgym.runtime import ExportedController, load
 from draftgym.state import Controller, MeasuredCosts
 
 SCHEMA = "draftgym.generate/1"
+DEFAULT_DEPTH, DEFAULT_SIZE = 1, 8
+MOST = 1024
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,10 @@ class Arguments:
     """What to ask; `-` reads standard input."""
     policy: str | None = None
     """Folder of an exported policy (RUN/policy)."""
-    depth: int = 1
-    """Draft passes per round, without a policy; 0 with size 0 decodes plainly."""
-    size: int = 8
-    """Drafted tokens verified per round, without a policy."""
+    depth: int | None = None
+    """Draft passes per round, without a policy (1 if absent); 0 with size 0 decodes plainly."""
+    size: int | None = None
+    """Drafted tokens verified per round, without a policy (8 if absent)."""
     max_new_tokens: int = 256
     """Budget."""
     temperature: float | None = None
@@ -54,10 +56,13 @@ class Arguments:
 def main(argv: Sequence[str]) -> int:
     """Parse, answer, report; returns the exit status."""
     arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym generate")
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    prompt = _prompt(arguments.prompt)
     for name in ("depth", "size"):
-        if getattr(arguments, name) < 0:
-            raise ConfigurationError(f"--{name}: must be at least 0")
+        value = getattr(arguments, name)
+        if value is not None and arguments.policy is not None:
+            raise ConfigurationError(f"--{name}: the policy decides; leave it out with --policy")
+        if value is not None and not 0 <= value <= MOST:
+            raise ConfigurationError(f"--{name}: must be from 0 to {MOST}, got {value}")
     if arguments.max_new_tokens < 1:
         raise ConfigurationError("--max-new-tokens: must be at least 1")
     if not all(arguments.stop):
@@ -68,7 +73,10 @@ def main(argv: Sequence[str]) -> int:
     pair = load_pair(config)
     if arguments.policy is not None:
         policy = load(arguments.policy, pair_fingerprint=pair.fingerprint())
-    controller: Controller = policy or FixedController(arguments.depth, arguments.size)
+    controller: Controller = policy or FixedController(
+        DEFAULT_DEPTH if arguments.depth is None else arguments.depth,
+        DEFAULT_SIZE if arguments.size is None else arguments.size,
+    )
     session = DecoderSession(
         pair,
         pair.new_drafter(),
@@ -90,6 +98,18 @@ def main(argv: Sequence[str]) -> int:
     say(describe(result))
     print_result(SCHEMA, summary(result))
     return 0
+
+
+def _prompt(argument: str) -> str:
+    """The prompt as text; `-` reads standard input."""
+    try:
+        prompt = sys.stdin.read() if argument == "-" else argument
+        prompt.encode("utf-8")  # an argument that is no UTF-8 arrives as surrogates
+    except UnicodeError as error:
+        raise ConfigurationError(f"prompt: not valid UTF-8: {error}") from error
+    if not prompt.strip():
+        raise ConfigurationError("the prompt is empty")
+    return prompt
 
 
 def _sampled(config: PairConfig, arguments: Arguments) -> PairConfig:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 import yaml
 
-from draftgym.benchmark.config import EvaluateConfig
+from draftgym.benchmark.config import EvaluateConfig, check_comparable
 from draftgym.benchmark.costs import CostCurve, cost_table, measure_costs
 from draftgym.benchmark.evaluate import evaluate
 from draftgym.benchmark.reference import Reference
@@ -22,6 +22,7 @@ from draftgym.console import print_result, progress, say
 from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError, DraftGymError
+from draftgym.locking import LOCK_FILE, exclusive
 from draftgym.prompts import Split, load_prompts
 from draftgym.provenance import cpu_model, usable_cores
 from draftgym.runtime import save_policy
@@ -33,6 +34,7 @@ from policies.logging import MetricsLog, open_tracker, wandb_mode
 from policies.training import LATEST, Trainer
 
 SCHEMA = "draftgym.train/1"
+SETTINGS = "config.yaml"
 DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "configs" / "train" / "default.yaml"
 CALIBRATION_PROMPTS = 4
 
@@ -101,6 +103,10 @@ def read_plan(config: TrainConfig, file: Path) -> EvaluateConfig | None:
     """The evaluation that the configuration names, relative to its own file."""
     if config.evaluate is None:
         return None
+    try:
+        check_comparable(config.pair)  # now, not after training
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: evaluate: {error}") from error
     return load_yaml(file.parent / config.evaluate, EvaluateConfig)
 
 
@@ -134,11 +140,29 @@ def train(
             anything that the configuration asks for and this machine cannot do.
     """
     mode = wandb_mode(config.wandb)
-    _open_run(config, folder, resume)
+    with exclusive(folder):
+        return _train(config, folder, mode, plan, resume, pair, reference, clock)
+
+
+def _train(
+    config: TrainConfig,
+    folder: Path,
+    mode: str,
+    plan: EvaluateConfig | None,
+    resume: bool,
+    pair: ModelPair | None,
+    reference: Reference | None,
+    clock: Clock | None,
+) -> dict[str, Any]:
+    _check_run(config, folder, resume)
     pair = load_pair(config.pair) if pair is None else pair
     clock = WallClock(pair.device) if clock is None else clock
     say(f"pair: {dump_json(pair.fingerprint())} on {pair.device}")
     session = _session(config, pair, clock)
+    training = _requests(config, pair, "policy", None)
+    validation = _requests(config, pair, "validation", config.validation.prompts)
+    # From here on it is a run: whatever the configuration names has been found.
+    _write_settings(config, folder)
     start = clock.boundary()
     calibration = _calibrate(config, folder / "calibration.json", pair, session)
     calibrate_seconds = clock.boundary() - start
@@ -147,15 +171,17 @@ def train(
         config,
         session,
         plain=DecoderSession(pair, None, clock=clock, ignore_eos=config.ignore_eos),
-        training=_requests(config, pair, "policy", None),
-        validation=_requests(config, pair, "validation", config.validation.prompts),
+        training=training,
+        validation=validation,
         pace_seconds_per_token=calibration.plain_seconds,
     )
     tracker = open_tracker(config.wandb, mode, folder, config.run, config.model_dump(mode="json"))
     log = MetricsLog(folder / "metrics.jsonl", tracker)
     try:
         trainer = _trainer(config, folder, bench, log, pair, calibration)
-        if resume and (folder / "checkpoints" / LATEST).is_file():
+        if not (folder / "checkpoints" / LATEST).is_file():
+            log.rewind(0)  # what came before no checkpoint holds
+        elif resume:
             trainer.resume()
             say(f"resuming after rollout {trainer.position.rollouts}")
         trainer.run()
@@ -200,25 +226,32 @@ class Calibration:
     costs: MeasuredCosts
 
 
-def _open_run(config: TrainConfig, folder: Path, resume: bool) -> None:
-    """Create the run's folder, or check that an existing one may be gone on with."""
-    file = folder / "config.yaml"
-    settings = config.model_dump(mode="json")
+def _check_run(config: TrainConfig, folder: Path, resume: bool) -> None:
+    """Refuse a folder that is taken, or whose run cannot be gone on with."""
+    file = folder / SETTINGS
     if not resume:
-        if folder.exists() and any(folder.iterdir()):
+        if any(entry.name != LOCK_FILE for entry in folder.iterdir()):
             raise DraftGymError(
                 f"{folder} exists: go on with it by --resume, or choose another name by --run"
             )
-        write_text(file, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
         return
     if not file.is_file():
-        raise DraftGymError(f"{folder}: no run to resume (config.yaml is missing)")
+        raise DraftGymError(f"{folder}: no run to resume ({SETTINGS} is missing)")
     before = read_yaml(file)
-    changed = _first_change(before, settings, "")
+    if not before:
+        raise DraftGymError(f"{file}: empty or damaged; this run cannot be resumed")
+    changed = _first_change(before, config.model_dump(mode="json"), "")
     if changed is not None:
         raise ConfigurationError(
             f"{changed}: a resumed run keeps its configuration ({file}); start another by --run"
         )
+
+
+def _write_settings(config: TrainConfig, folder: Path) -> None:
+    """Write the configuration of a new run, with every default."""
+    if not (folder / SETTINGS).is_file():
+        settings = config.model_dump(mode="json")
+        write_text(folder / SETTINGS, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
 def _first_change(before: Any, now: Any, name: str) -> str | None:
@@ -273,8 +306,13 @@ def _calibrate(
         _say_costs(curve)
         write_json(file, {"plain_seconds": curve.plain_seconds, **asdict(curve.measured)})
     # Read back also when it was just written: the numbers are then the same after a resume.
-    known = read_yaml(file)
-    return Calibration(known.pop("plain_seconds"), MeasuredCosts(**known))
+    try:
+        known = {name: float(value) for name, value in read_yaml(file).items()}
+        return Calibration(known.pop("plain_seconds"), MeasuredCosts(**known))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{file}: damaged ({error}); remove it to measure again"
+        ) from error
 
 
 def _say_costs(curve: CostCurve) -> None:

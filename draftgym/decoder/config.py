@@ -33,6 +33,16 @@ class DrafterConfig(BaseModel):
     ngram_cap_tokens: int = Field(10, ge=1, le=64, description="Longest look-up proposal.")
     ngram_max_match_tokens: int = Field(8, ge=1, le=16, description="Longest suffix matched.")
 
+    @model_validator(mode="after")
+    def _fields_have_a_use(self) -> Self:
+        if self.layers is not None and self.kind != "lm":
+            raise ValueError(
+                f"layers: only `lm` drafts with a model's first layers, not {self.kind}"
+            )
+        if self.source is not None and self.kind in ("ngram", "none"):
+            raise ValueError(f"source: `{self.kind}` loads nothing")
+        return self
+
 
 class SamplingConfig(SamplingSettings):
     """Sampling settings and how drafts are verified under them."""
@@ -53,6 +63,8 @@ class SamplingConfig(SamplingSettings):
                 f"rule: {self.rule!r} does not go with temperature {self.temperature:g}; greedy "
                 "is temperature 0, the others draw"
             )
+        if self.greedy and self.truncates:
+            raise ValueError("top_k, top_p, min_p: nothing is drawn at temperature 0")
         if self.proposals == "drawn" and self.rule != "rejection":
             raise ValueError("proposals: 'drawn' needs rule 'rejection'")
         return self

@@ -54,6 +54,8 @@ def resolve_generation(
     """
     eos = checkpoint.eos_token_id
     ids = frozenset(eos if isinstance(eos, list) else [] if eos is None else [eos])
+    if not all(type(i) is int for i in ids):
+        raise ConfigurationError(f"eos_token_id: must be one integer or a list, got {eos!r:.80}")
     outside = sorted(i for i in ids if not 0 <= i < target.vocab_size)
     if outside:
         raise ConfigurationError(

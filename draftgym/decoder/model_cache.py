@@ -121,9 +121,12 @@ def _is_whole(folder: Path) -> bool:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         return False
-    written = json.loads(manifest.read_text(encoding="utf-8"))["bytes"]
+    try:
+        written = dict(json.loads(manifest.read_text(encoding="utf-8"))["bytes"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False  # damaged: converted again
     present = _sizes(folder)
-    return all(present.get(name) == size for name, size in written.items())
+    return bool(written) and all(present.get(name) == size for name, size in written.items())
 
 
 def _sizes(folder: Path) -> dict[str, int]:

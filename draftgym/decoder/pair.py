@@ -17,9 +17,8 @@ from draftgym.decoder.drafters.eagle3_head import Eagle3Head
 from draftgym.decoder.drafters.registry import DRAFTERS, drafter_shape
 from draftgym.decoder.footprint import check_memory, estimate
 from draftgym.decoder.generation import GenerationSettings, resolve_generation
-from draftgym.decoder.llama import LlamaTarget, check_supported
-from draftgym.decoder.loading import load_model
-from draftgym.decoder.sources import resolve_model
+from draftgym.decoder.llama import LlamaTarget
+from draftgym.decoder.loading import describe_model, load_model
 from draftgym.decoder.target import TargetModel
 from draftgym.errors import ConfigurationError
 
@@ -162,16 +161,12 @@ def load_pair(config: PairConfig | None = None) -> ModelPair:
             tokenizer does not fit.
         UnsupportedModelError: The target cannot be decoded exactly.
     """
-    from transformers import AutoConfig
-
     config = config or PairConfig()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
-    folder = resolve_model(config.target)
-    described = AutoConfig.from_pretrained(folder)
-    check_supported(described)
+    folder, described = describe_model(config.target)
     drafter = drafter_shape(config.drafter, described.num_hidden_layers)
     check_memory(estimate(config, described, drafter, device, dtype), device)
     loaded = load_model(config.target, device, dtype, config.context_limit_tokens)

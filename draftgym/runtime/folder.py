@@ -168,6 +168,11 @@ def read_policy(path: str | Path) -> ExportedPolicy:
             for name in HEADS
             if name in data["heads"]
         }
+        _check_numbers("fallback.", data["fallback"])
+        costs = data["training"].get("costs", {})
+        if not isinstance(costs, dict):
+            raise PolicyError("training.costs: must be an object")
+        _check_numbers("training.costs.", costs)
     except PolicyError as error:
         raise PolicyError(f"{file}: {error}") from error
     heads = _read_weights(folder / WEIGHTS_FILE, data["weights_sha256"], described)
@@ -203,6 +208,8 @@ def _read_json(file: Path) -> dict[str, Any]:
         data = json.loads(text.decode("utf-8"), parse_constant=refuse)
     except ValueError as error:  # also bad UTF-8 and JSONDecodeError
         raise PolicyError(f"{file}: not valid JSON: {error}") from error
+    except RecursionError:
+        raise PolicyError(f"{file}: nested too deeply") from None
     if not isinstance(data, dict):
         raise PolicyError(f"{file}: must hold an object, found {type(data).__name__}")
     return data
@@ -223,6 +230,12 @@ def _check_fields(prefix: str, data: Mapping[str, Any], fields: Mapping[str, Any
             raise PolicyError(f"{prefix}{name}: has the wrong type {type(data[name]).__name__}")
     for name in sorted(set(data) - set(fields)):
         raise PolicyError(f"{prefix}{name}: unknown field; accepted: {', '.join(fields)}")
+
+
+def _check_numbers(prefix: str, data: Mapping[str, Any]) -> None:
+    for name, value in data.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PolicyError(f"{prefix}{name}: must be a number, found {value!r:.40}")
 
 
 def _expect(name: str, expected: Any, found: Any) -> None:

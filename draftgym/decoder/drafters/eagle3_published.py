@@ -27,7 +27,7 @@ from draftgym.decoder.drafters.eagle3_head import (
     load_head,
 )
 from draftgym.decoder.drafters.eagle3_layout import published_config
-from draftgym.decoder.sources import fetch_repository, parse_hub_id
+from draftgym.decoder.sources import expanded, fetch_repository, parse_hub_id
 from draftgym.errors import SourceError
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -47,7 +47,7 @@ def resolve_head(source: str) -> Path:
     Raises:
         SourceError: The hub is out of reach, or it is neither of the two.
     """
-    folder = Path(source).expanduser()
+    folder = expanded(source)
     if folder.is_dir():
         return folder
     named = parse_hub_id(source)

@@ -22,9 +22,8 @@ from draftgym.decoder.drafters.eagle3_published import (
 from draftgym.decoder.drafters.hybrid import HybridDrafter
 from draftgym.decoder.drafters.lm import LmDrafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
-from draftgym.decoder.llama import LlamaTarget, check_supported
-from draftgym.decoder.loading import load_model
-from draftgym.decoder.sources import resolve_model
+from draftgym.decoder.llama import LlamaTarget
+from draftgym.decoder.loading import describe_model, load_model
 from draftgym.decoder.tokenizers import check_same_tokenizer
 from draftgym.errors import ConfigurationError
 
@@ -47,6 +46,9 @@ def _eagle3(pair: ModelPair) -> Eagle3Drafter:
         except ValueError as error:
             raise ConfigurationError(f"drafter.source: {error}") from error
         pair.head_sha256 = weights_digest(folder)
+        for name, weight in pair.head.named_parameters():
+            if not bool(weight.isfinite().all()):
+                raise ConfigurationError(f"drafter.source: {folder}: {name} holds NaN or infinity")
         if (folder / "tokenizer.json").exists():
             from transformers import AutoTokenizer
 
@@ -141,11 +143,7 @@ DRAFTERS: dict[str, Callable[[ModelPair], Drafter | None]] = {
 def drafter_shape(settings: DrafterConfig, layer_count: int) -> Eagle3Config | Any | None:
     """Shape of a head, Transformers configuration of a draft model, or None for look-ups."""
     if settings.kind == "lm" and settings.source:
-        from transformers import AutoConfig
-
-        described = AutoConfig.from_pretrained(resolve_model(settings.source))
-        check_supported(described)
-        return described
+        return describe_model(settings.source)[1]
     if settings.kind not in ("eagle3", "hybrid"):
         return None
     folder = resolve_head(settings.source) if settings.source else bundled_head()

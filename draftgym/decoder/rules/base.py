@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftgym.decoder.sampling.noise import gumbel
 from draftgym.decoder.tree import Selection
+from draftgym.errors import BrokenLogitsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Rule(Protocol):
             chosen: The verified nodes; None when nothing was drafted.
 
         Raises:
-            FloatingPointError: NaN or no finite logit; names the position.
+            BrokenLogitsError: NaN or no finite logit; names the position.
         """
 
 
@@ -125,7 +126,7 @@ def follow(scores: Tensor, start: int, chosen: Selection | None) -> Verdict:
         chosen: The verified nodes.
 
     Raises:
-        FloatingPointError: A row is NaN or has no finite maximum.
+        BrokenLogitsError: A row is NaN or has no finite maximum.
     """
     if chosen is None:
         return Verdict([], read_best(scores, [start])[0])
@@ -153,7 +154,7 @@ def read_best(scores: Tensor, positions: Sequence[int], *extra: Tensor) -> list[
         One list of length `rows` for the argmax and one for each extra tensor.
 
     Raises:
-        FloatingPointError: A row is NaN or has no finite value; names its position.
+        BrokenLogitsError: A row is NaN or has no finite value; names its position.
     """
     values, best = scores.max(-1)
     rows = torch.stack((torch.isfinite(values).to(best.dtype), best, *extra))
@@ -166,11 +167,11 @@ def refuse_broken(finite: Sequence[int], positions: Sequence[int]) -> None:
     """Raise for the first row that has no finite maximum.
 
     Raises:
-        FloatingPointError: Names the position.
+        BrokenLogitsError: Names the position.
     """
     if not all(finite):
         position = positions[list(finite).index(0)]
-        raise FloatingPointError(
+        raise BrokenLogitsError(
             f"the target's logits after position {position} are NaN or hold no finite maximum"
         )
 

@@ -19,6 +19,7 @@ class SamplingSettings(BaseModel):
     temperature: float = Field(
         0.0,
         ge=0,
+        le=100,
         allow_inf_nan=False,
         description=f"0 is greedy; otherwise at least {MIN_TEMPERATURE}.",
     )
