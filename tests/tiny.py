@@ -85,7 +85,10 @@ def tiny_pair(
         device="cpu",
         dtype="float32",
         drafter=DrafterConfig(
-            kind=drafter, beam_width=beam_width, max_depth=max_depth, layers=draft_layers
+            kind=drafter,
+            beam_width=beam_width,
+            max_depth=max_depth,
+            layers=draft_layers if drafter == "lm" else None,
         ),
         sampling=sampling or SamplingConfig(),
         context_limit_tokens=context,
