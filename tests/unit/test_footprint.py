@@ -135,7 +135,10 @@ def test_what_cannot_fit_is_refused() -> None:
 
 def test_unknown_memory_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "free_device_bytes", lambda device: None)
-    check_memory(Footprint(1 << 60, 0, 0, 0, 8), CPU)
+    vast = Footprint(1 << 60, 0, 0, 0, 8)
+    check_memory(vast, CPU)
+    with pytest.raises(ConfigurationError):
+        check_memory(vast, CPU, free=1 << 40)  # known and too little: refused
 
 
 def test_free_bytes_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
