@@ -11,14 +11,15 @@ import hashlib
 import itertools
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from draftgym.state import NO_CONFIDENCE, Confidence, Float32Array, RoundState
+from draftgym.state import NO_CONFIDENCE, Confidence, Float32Array, History, RoundState
 
 LAYOUT_SCHEMA = "draftgym.features/1"
 """Bump the number when an entry changes meaning without changing name, bounds or unit."""
@@ -135,22 +136,22 @@ class FeatureLayout:
     @property
     def depth_low(self) -> Float32Array:
         """Lower bounds of the depth observation, shape [n_depth]."""
-        return self._depth_block.low.astype(np.float32)
+        return _bounds(self.depth_features)[0]
 
     @property
     def depth_high(self) -> Float32Array:
         """Upper bounds of the depth observation, shape [n_depth]."""
-        return self._depth_block.high.astype(np.float32)
+        return _bounds(self.depth_features)[1]
 
     @property
     def size_low(self) -> Float32Array:
         """Lower bounds of the size observation, shape [n_size]."""
-        return self._size_block.low.astype(np.float32)
+        return _bounds(self.size_features)[0]
 
     @property
     def size_high(self) -> Float32Array:
         """Upper bounds of the size observation, shape [n_size]."""
-        return self._size_block.high.astype(np.float32)
+        return _bounds(self.size_features)[1]
 
     def schema(self) -> dict[str, Any]:
         """Everything that gives an observation its meaning, as plain data."""
@@ -182,9 +183,7 @@ class FeatureLayout:
         Returns:
             A fresh array, shape [n_depth].
         """
-        block = self._depth_block
-        block.scratch[:] = self._raw(state, _confidence(state))
-        return block.bounded()
+        return self._depth_block.bounded(self.depth_raw(state))
 
     def size_observation(self, state: RoundState) -> Float32Array:
         """What a size policy sees when drafting has stopped.
@@ -195,18 +194,40 @@ class FeatureLayout:
         Returns:
             A fresh array, shape [n_size].
         """
-        block = self._size_block
-        confidence = _confidence(state)
-        raw = self._raw(state, confidence)
-        raw.append(state.nodes)
-        block.scratch[: len(raw)] = raw
-        self._expected_accepted(confidence.node_scores, block.scratch[len(raw) :])
-        return block.bounded()
+        return self._size_block.bounded(self.size_raw(state))
 
-    def _raw(self, state: RoundState, confidence: Confidence) -> list[float]:
-        """Unscaled entries up to `verify_slope`, in the order of the names."""
+    def depth_raw(self, state: RoundState) -> Float64Array:
+        """The depth observation before scale and bounds, in memory that the next call reuses."""
+        scratch = self._depth_block.scratch
+        scratch[:] = self._raw(state)
+        return scratch
+
+    def size_raw(self, state: RoundState) -> Float64Array:
+        """The size observation before scale and bounds, in memory that the next call reuses."""
+        scratch = self._size_block.scratch
+        raw, total = self._raw(state), [0.0, *itertools.accumulate(self._memory.survival)]
+        deepest = len(total) - 1
+        expected = [total[min(size, deepest)] for size in self.size_grid[1:]]
+        scratch[:] = [*raw, state.nodes, *expected]
+        return scratch
+
+    def _raw(self, state: RoundState) -> list[float]:
+        """Unscaled entries up to `verify_slope`, in the order of the names.
+
+        A round that stops drafting asks for the size at the same state; it is read once.
+        """
+        memory, at = self._memory, (state.depth, state.nodes)
+        if memory.state is not state or memory.at != at:
+            memory.raw = [*self._acceptance(state.history), *self._round(state)]
+            memory.state, memory.at = state, at
+        return memory.raw
+
+    def _acceptance(self, history: History) -> list[float]:
+        """Entries of the history block; they change between rounds, not within one."""
+        memory = self._memory
+        if memory.history is history and memory.rounds == history.rounds:
+            return memory.acceptance
         count = self.history
-        history = state.history
         accepted = history.accepted[: -count - 1 : -1]  # newest first
         drafted = history.drafted[: -count - 1 : -1]
         verified = history.verified[: -count - 1 : -1]
@@ -217,21 +238,34 @@ class FeatureLayout:
             full = 1.0 if 0 < possible <= accepted[0] else 0.0
         missing = (0.0,) * (count - seen)
         shown = seen or 1
-        frontier = confidence.frontier_scores.tolist()
-        best = math.exp(min(frontier[0], 0.0)) if frontier else 0.0
-        # Free proposals have scores, but no law behind them: entropy and margin are unknown.
-        known = 1.0 if frontier and state.depth else 0.0
-        slots = frontier[: self.beam_width]
-        # An absent slot reads as the least likely path.
-        slots += (-math.inf,) * (self.beam_width - len(slots))
-        return [
+        memory.acceptance = [
             *accepted, *missing,
             *drafted, *missing,
             *verified, *missing,
             seen,
             sum(accepted) / shown, sum(drafted) / shown, sum(verified) / shown,
             full,
-            known, *slots, best, _expected(confidence.node_scores),
+        ]  # fmt: skip
+        memory.history, memory.rounds = history, history.rounds
+        return memory.acceptance
+
+    def _round(self, state: RoundState) -> list[float]:
+        """Entries of the running round, up to `verify_slope`."""
+        confidence = _confidence(state)
+        # Path probabilities: their sums are the accepted tokens that a tree promises. An unknown
+        # score counts as the least likely path.
+        self._memory.survival = survival = [
+            math.exp(score) if score < 0.0 else float(score >= 0.0)
+            for score in confidence.node_scores
+        ]
+        frontier = confidence.frontier_scores
+        best = math.exp(min(frontier[0], 0.0)) if frontier else 0.0
+        # Free proposals have scores, but no law behind them: entropy and margin are unknown.
+        known = 1.0 if frontier and state.depth else 0.0
+        # An absent slot reads as the least likely path.
+        absent = (-math.inf,) * (self.beam_width - len(frontier))
+        return [
+            known, *frontier[: self.beam_width], *absent, best, sum(survival),
             confidence.margin, confidence.entropy,
             state.depth, state.max_depth, state.max_size,
             state.context_tokens / max(state.context_limit, 1),
@@ -241,18 +275,9 @@ class FeatureLayout:
             state.costs.draft_pass_over_plain, state.costs.verify_slope_over_plain,
         ]  # fmt: skip
 
-    def _expected_accepted(self, scores: Float32Array, out: NDArray[np.float64]) -> None:
-        """Partial sums of path probabilities at every size of the grid but 0, into `out`."""
-        probabilities = self._probabilities
-        shown = min(len(scores), len(probabilities))
-        probabilities[shown:] = 0.0
-        filled = probabilities[:shown]
-        # fmax drops NaN: an unknown score counts as the least likely path.
-        np.fmax(scores[:shown], _LEAST_SCORE, out=filled)
-        np.minimum(filled, _ZERO, out=filled)
-        np.exp(filled, out=filled)
-        np.add.accumulate(probabilities, out=probabilities)
-        probabilities.take(self._grid_positions, out=out)
+    @cached_property
+    def _memory(self) -> _Memory:
+        return _Memory()
 
     @cached_property
     def _depth_block(self) -> _Block:
@@ -262,17 +287,25 @@ class FeatureLayout:
     def _size_block(self) -> _Block:
         return _Block(self.size_features)
 
-    @cached_property
-    def _probabilities(self) -> NDArray[np.float64]:
-        return np.zeros(self.max_size, np.float64)
 
-    @cached_property
-    def _grid_positions(self) -> NDArray[np.intp]:
-        return np.asarray(self.size_grid[1:], np.intp) - 1
+Float64Array = NDArray[np.float64]
 
 
-_LEAST_SCORE = np.float64(-100.0)
-_ZERO = np.float64(0.0)
+@dataclass(slots=True)
+class _Memory:
+    """What was read last: within a round most entries stay as they are.
+
+    A history grows by whole rounds, and a round's state changes with its draft passes, so
+    identity and counts tell whether an entry is still true.
+    """
+
+    history: History | None = None
+    rounds: int = 0
+    acceptance: list[float] = field(default_factory=list)
+    state: RoundState | None = None
+    at: tuple[int, int] = (0, 0)
+    raw: list[float] = field(default_factory=list)
+    survival: list[float] = field(default_factory=list)
 
 
 class _Block:
@@ -281,26 +314,24 @@ class _Block:
     Scratch is float64 so that no raw value overflows on its way to the bounds.
     """
 
-    def __init__(self, features: tuple[Feature, ...]) -> None:
+    def __init__(self, features: Sequence[Feature]) -> None:
         self.scale = np.array([feature.scale for feature in features], np.float64)
-        # Rounded to float32 first, so that clipped values equal the declared bounds exactly.
-        self.low = np.array([feature.low for feature in features], np.float32).astype(np.float64)
-        self.high = np.array([feature.high for feature in features], np.float32).astype(np.float64)
+        self.low, self.high = (bound.astype(np.float64) for bound in _bounds(features))
         self.scratch = np.zeros(len(features), np.float64)
 
-    def bounded(self) -> Float32Array:
-        """The scratch values scaled, clipped and in float32; NaN becomes the lower bound."""
-        scratch = self.scratch
-        np.multiply(scratch, self.scale, out=scratch)
-        np.fmax(scratch, self.low, out=scratch)
-        out = np.empty(len(scratch), np.float32)
-        np.minimum(scratch, self.high, out=out)
+    def bounded(self, raw: Float64Array) -> Float32Array:
+        """Raw values scaled, clipped and in float32; NaN becomes the lower bound."""
+        scaled = raw * self.scale
+        np.fmax(scaled, self.low, out=scaled)
+        out = np.empty(len(scaled), np.float32)
+        np.minimum(scaled, self.high, out=out)
         return out
 
 
-def _expected(scores: Float32Array) -> float:
-    """Accepted tokens that a tree promises if all of it is verified: its path probabilities."""
-    return float(np.exp(np.minimum(scores, np.float32(0.0))).sum())
+def _bounds(features: Sequence[Feature]) -> tuple[Float32Array, Float32Array]:
+    # Rounded to float32 first, so that clipped values equal the declared bounds exactly.
+    low = np.array([feature.low for feature in features], np.float32)
+    return low, np.array([feature.high for feature in features], np.float32)
 
 
 def _confidence(state: RoundState) -> Confidence:

@@ -6,9 +6,9 @@ policies and environments read the same objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,24 +100,23 @@ class MeasuredCosts:
     verify_slope_over_plain: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Confidence:
+class Confidence(NamedTuple):  # one is made at every decision; a frozen dataclass costs twice
     """What the drafter believes, read from the device in one transfer.
 
     Attributes:
-        frontier_scores: Cumulative log-probabilities of the frontier, descending, shape [<= W].
+        frontier_scores: Cumulative log-probabilities of the frontier, descending, at most W.
         entropy: Entropy (nats) of the next-token law at the best expanded node.
         margin: Difference of its two largest probabilities.
-        node_scores: Cumulative log-probabilities of all nodes, descending, shape [nodes].
+        node_scores: Cumulative log-probabilities of all nodes, descending.
     """
 
-    frontier_scores: Float32Array
+    frontier_scores: Sequence[float]
     entropy: float
     margin: float
-    node_scores: Float32Array
+    node_scores: Sequence[float]
 
 
-NO_CONFIDENCE = Confidence(np.zeros(0, np.float32), 0.0, 0.0, np.zeros(0, np.float32))
+NO_CONFIDENCE = Confidence((), 0.0, 0.0, ())
 """Before anything was drafted."""
 
 

@@ -140,12 +140,12 @@ class LlamaTarget:
         has_norms = hasattr(attention, "q_norm")
         return _Layer(
             attention_norm=DecodeNorm(layer.input_layernorm.weight, self._eps),
-            qkv=fuse_linears(attention.q_proj, attention.k_proj, attention.v_proj),
+            qkv=fuse_linears(DecodeLinear, attention.q_proj, attention.k_proj, attention.v_proj),
             query_norm=DecodeNorm(attention.q_norm.weight, self._eps) if has_norms else None,
             key_norm=DecodeNorm(attention.k_norm.weight, self._eps) if has_norms else None,
             output=DecodeLinear(attention.o_proj.weight, attention.o_proj.bias),
             mlp_norm=DecodeNorm(layer.post_attention_layernorm.weight, self._eps),
-            gate_up=fuse_linears(mlp.gate_proj, mlp.up_proj),
+            gate_up=fuse_linears(DecodeLinear, mlp.gate_proj, mlp.up_proj),
             down=DecodeLinear(mlp.down_proj.weight, mlp.down_proj.bias),
         )
 

@@ -23,8 +23,9 @@ class ExportedController:
         self.policy = policy
         self._layout = policy.layout
         self._grid = policy.layout.size_grid
-        self._depth = None if policy.depth is None else Network(policy.depth)
-        self._size = None if policy.size is None else Network(policy.size)
+        layout, depth, size = policy.layout, policy.depth, policy.size
+        self._depth = None if depth is None else Network(depth, layout.depth_features)
+        self._size = None if size is None else Network(size, layout.size_features)
         self._fixed_depth = policy.fallback.get("depth", 0)
         self._fixed_size = policy.fallback.get("size", 0)
 
@@ -46,7 +47,7 @@ class ExportedController:
             return False
         if self._depth is None:
             return state.depth < self._fixed_depth
-        return self._depth.act(self._layout.depth_observation(state)) == 1
+        return self._depth.act(self._layout.depth_raw(state)) == 1
 
     def choose_size(self, state: RoundState) -> int:
         """Verification size from the grid; the session clamps it to the tree."""
@@ -54,7 +55,7 @@ class ExportedController:
             return 0
         if self._size is None:
             return self._fixed_size
-        return self._grid[self._size.act(self._layout.size_observation(state))]
+        return self._grid[self._size.act(self._layout.size_raw(state))]
 
     def observe(self, record: RoundRecord) -> None:
         """Nothing to learn: the session keeps the history."""

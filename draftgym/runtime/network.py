@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from draftgym.features import Feature
 from draftgym.runtime.policy import PolicyHead
 from draftgym.state import Float32Array
 
@@ -11,18 +16,38 @@ from draftgym.state import Float32Array
 class Network:
     """Evaluates a head with preallocated memory; not for concurrent use.
 
-    Each bias is the last column of its matrix and each input ends in a constant one, which
-    makes a layer one product and one tanh.
+    Scale and bounds of the features, and the normaliser's shift and clip, are increasing in
+    every entry: together they are one clip of the raw value and one affine map, and the map is
+    part of the first matrix. Each bias is the last column of its matrix and each input ends in
+    a constant one, which makes a layer one product and one tanh.
 
     Args:
         head: Checked weights and statistics.
+        features: What the entries are, when `logits` is given raw values; None when it is given
+            observations.
     """
 
-    def __init__(self, head: PolicyHead) -> None:
-        self._normaliser = head.normaliser
+    def __init__(self, head: PolicyHead, features: Sequence[Feature] | None = None) -> None:
+        count = head.weights[0].shape[1]
+        table: list[tuple[float, float, float]] = [(1.0, -np.inf, np.inf)] * count
+        if features is not None:
+            table = [(feature.scale, feature.low, feature.high) for feature in features]
+        scale, low, high = np.array(table, np.float64).T
+        gain, offset = np.ones(count), np.zeros(count)
+        if (known := head.normaliser) is not None:
+            gain = 1.0 / np.sqrt(known.variance.astype(np.float64))
+            offset = -gain * known.mean
+            low = np.maximum(low, (-known.clip - offset) / gain)
+            high = np.minimum(high, (known.clip - offset) / gain)
+        self._low, self._high = low / scale, high / scale
+        self._raw = np.zeros(count)
+        weights = [weight.astype(np.float64) for weight in head.weights]
+        biases = [bias.astype(np.float64) for bias in head.biases]
+        biases[0] += weights[0] @ offset
+        weights[0] *= gain * scale
         self._matrices = [
-            np.ascontiguousarray(np.concatenate([weight, bias[:, None]], axis=1))
-            for weight, bias in zip(head.weights, head.biases, strict=True)
+            np.concatenate([weight, bias[:, None]], axis=1).astype(np.float32)
+            for weight, bias in zip(weights, biases, strict=True)
         ]  # [out, in + 1]
         self._inputs = [np.ones(matrix.shape[1], np.float32) for matrix in self._matrices]
         self._logits = np.zeros(len(self._matrices[-1]), np.float32)
@@ -35,25 +60,23 @@ class Network:
             )
         ]
 
-    def logits(self, observation: Float32Array) -> Float32Array:
+    def logits(self, values: NDArray[np.floating[Any]]) -> Float32Array:
         """Action preferences.
 
         Args:
-            observation: Shape [features].
+            values: Raw values or an observation, shape [features].
 
         Returns:
             A buffer that the next call overwrites, shape [actions].
         """
-        if self._normaliser is None:
-            self._observation[:] = observation
-        else:
-            self._normaliser(observation, out=self._observation)
+        np.fmax(values, self._low, out=self._raw)  # drops NaN
+        np.minimum(self._raw, self._high, out=self._observation)
         for matrix, before, after in self._hidden:
             matrix.dot(before, after)
             np.tanh(after, out=after)
         self._matrices[-1].dot(self._inputs[-1], self._logits)
         return self._logits
 
-    def act(self, observation: Float32Array) -> int:
+    def act(self, values: NDArray[np.floating[Any]]) -> int:
         """Index of the preferred action; the first of equals."""
-        return int(self.logits(observation).argmax())
+        return int(self.logits(values).argmax())

@@ -58,7 +58,7 @@ def representative_state(layout: FeatureLayout) -> RoundState:
         history.append(index % 3, min(2, layout.max_depth), min(4, layout.max_size))
     depth = layout.max_depth // 2
     nodes = layout.beam_width + max(depth - 1, 0) * layout.beam_width**2
-    scores = -np.linspace(0.3, 6.0, nodes, dtype=np.float32)
+    scores = (-np.linspace(0.3, 6.0, nodes)).tolist()
     confidence = Confidence(scores[: layout.beam_width], 1.5, 0.4, scores)
     return RoundState(
         depth=depth,

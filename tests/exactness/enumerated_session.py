@@ -47,11 +47,11 @@ def last_token(session: DecoderSession) -> int:
 
 
 def confident(session: DecoderSession, state: RoundState) -> bool:
-    return state.depth == 0 or float(state.read_confidence().frontier_scores[0]) > -1.0
+    return state.depth == 0 or state.read_confidence().frontier_scores[0] > -1.0
 
 
 def likely_nodes(session: DecoderSession, state: RoundState) -> int:
-    return int((state.read_confidence().node_scores > -1.6).sum())
+    return sum(score > -1.6 for score in state.read_confidence().node_scores)
 
 
 def after_history(session: DecoderSession, state: RoundState) -> int:

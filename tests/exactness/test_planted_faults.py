@@ -140,7 +140,9 @@ def test_discarding_unlikely_draws_as_worked_out_by_hand(monkeypatch: pytest.Mon
     def second_token() -> tuple[float, float]:
         likely = Reader(
             lambda session, state: state.depth == 0,
-            lambda session, state: int((state.read_confidence().node_scores > -0.7).sum()),
+            lambda session, state: sum(
+                score > -0.7 for score in state.read_confidence().node_scores
+            ),
         )
         with monkeypatch.context() as patch:
             law, _ = enumerate_law(

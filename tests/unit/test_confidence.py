@@ -38,7 +38,7 @@ def test_host_and_device_agree(log_probs: torch.Tensor | None) -> None:
     assert host.margin == pytest.approx(device.margin, abs=1e-6)
     np.testing.assert_array_equal(host.node_scores, device.node_scores)
     np.testing.assert_array_equal(host.frontier_scores, device.frontier_scores)
-    assert host.node_scores.tolist() == [-0.5, -1.0, -2.0, -3.0]
+    assert host.node_scores == [-0.5, -1.0, -2.0, -3.0]
     if kept is not None and log_probs is not None:
         assert torch.equal(kept, log_probs), "reading changes nothing"
 

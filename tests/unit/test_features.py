@@ -21,10 +21,10 @@ LAYOUT = FeatureLayout()
 
 def confidence(frontier: list[float], nodes: list[float], **values: float) -> Confidence:
     return Confidence(
-        np.array(frontier, np.float32),
+        frontier,
         values.get("entropy", 0.0),
         values.get("margin", 0.0),
-        np.array(nodes, np.float32),
+        nodes,
     )
 
 

@@ -11,12 +11,13 @@ from pydantic import ValidationError
 from transformers import GenerationConfig, LlamaConfig
 
 from draftgym.clock import FakeClock
+from draftgym.decoder import llama
 from draftgym.decoder.config import PairConfig
 from draftgym.decoder.controllers import FixedController
 from draftgym.decoder.drafters.base import Committed
 from draftgym.decoder.drafters.ngram import NgramDrafter
 from draftgym.decoder.generation import resolve_generation
-from draftgym.decoder.linear import DecodeLinear, pack_linears
+from draftgym.decoder.linear import DecodeLinear, DraftLinear, can_halve, pack_linears
 from draftgym.decoder.llama import LlamaTarget, UnsupportedModelError, check_supported
 from draftgym.decoder.pair import resolve_device, resolve_dtype
 from draftgym.decoder.rules.greedy import GreedyRule
@@ -157,7 +158,7 @@ def test_packed_linear_is_the_same_function(rows: int) -> None:
     torch.testing.assert_close(half(x.bfloat16()), (x.bfloat16() @ layer.weight.bfloat16().T))
     nested = torch.nn.Sequential(torch.nn.Sequential(layer), torch.nn.ReLU())
     expected = nested(x)
-    assert pack_linears(nested) == 1
+    assert pack_linears(DecodeLinear, nested) == 1
     torch.testing.assert_close(nested(x), expected)
 
 
@@ -200,3 +201,24 @@ def test_streaming_never_breaks_a_character() -> None:
     stream.close()
     assert "".join(pieces) == data.decode()
     assert all("\N{REPLACEMENT CHARACTER}" not in piece for piece in pieces)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 33])
+def test_a_drafters_weights_are_halved_only_where_they_fit(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(24, 40)
+    x = torch.randn(rows, 24)
+    torch.testing.assert_close(
+        DraftLinear(layer.weight, layer.bias)(x), layer(x), atol=2e-3, rtol=0
+    )
+    wide = layer.weight.detach() * 1e6
+    torch.testing.assert_close(DraftLinear(wide)(x), x @ wide.T, rtol=1e-4, atol=1.0)
+    assert not can_halve(wide) and not can_halve(layer.weight.bfloat16())
+    monkeypatch.setattr(torch.backends.quantized, "engine", "qnnpack")
+    assert not can_halve(layer.weight)
+
+
+def test_the_target_never_runs_on_halved_weights() -> None:
+    assert DraftLinear not in vars(llama).values()

@@ -78,7 +78,7 @@ def folder(tmp_path: Path) -> Path:
 def observed(seed: int) -> RoundState:
     """A state that depends on the seed."""
     random = np.random.default_rng(seed)
-    scores = -np.sort(random.exponential(2.0, 20)).astype(np.float32)
+    scores = (-np.sort(random.exponential(2.0, 20))).tolist()
     read = Confidence(scores[:4], float(random.uniform(0, 5)), float(random.uniform(0, 1)), scores)
     history = History()
     for _ in range(8):
@@ -400,3 +400,42 @@ def test_decision_seconds_come_from_the_clock_alone() -> None:
     still = clock.boundary()
     assert decision_seconds(FixedController(2, 4), LAYOUT, clock) == DecisionSeconds()
     assert clock.boundary() == still
+
+
+@pytest.mark.parametrize("name", ["depth", "size"])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_raw_values_decide_as_their_observation_does(name: str, normalise: bool) -> None:
+    """Scale, bounds and statistics folded into the network change no decision."""
+    head = make_head(name, normalise=normalise)
+    staged = Network(head)
+    features = LAYOUT.depth_features if name == "depth" else LAYOUT.size_features
+    folded = Network(head, features)
+    for seed in range(300):
+        state = observed(seed)
+        if name == "depth":
+            raw, observation = LAYOUT.depth_raw(state), LAYOUT.depth_observation(state)
+        else:
+            raw, observation = LAYOUT.size_raw(state), LAYOUT.size_observation(state)
+        raw = raw.copy()
+        raw[seed % len(raw)] = (np.nan, np.inf, -np.inf, 1e30, raw[seed % len(raw)])[seed % 5]
+        scale, low, high = np.array([(f.scale, f.low, f.high) for f in features]).T
+        bounded = np.minimum(np.fmax(raw * scale, low), high).astype(np.float32)
+        if seed % 5 == 4:
+            np.testing.assert_allclose(bounded, observation, atol=1e-6)
+        expected = staged.logits(bounded).copy()
+        np.testing.assert_allclose(folded.logits(raw), expected, atol=5e-5)
+
+
+def test_a_state_read_twice_and_then_changed_is_read_anew() -> None:
+    layout = FeatureLayout()
+    first, second = observed(1), observed(2)
+    fresh = [FeatureLayout().size_observation(state) for state in (first, second)]
+    for state, expected in ((first, fresh[0]), (first, fresh[0]), (second, fresh[1])):
+        layout.depth_observation(state)
+        np.testing.assert_array_equal(layout.size_observation(state), expected)
+    before = layout.depth_observation(second)
+    second.depth, second.nodes = second.depth + 1, second.nodes + 4
+    assert not np.array_equal(layout.depth_observation(second), before)
+    known = layout.depth_observation(dataclasses.replace(second))
+    second.history.append(3, 3, 3)
+    assert not np.array_equal(layout.depth_observation(dataclasses.replace(second)), known)

@@ -104,6 +104,6 @@ def test_confidence_is_what_the_tree_says() -> None:
     confidence = read_confidence(tree)
     assert confidence.entropy == pytest.approx(1.0397, abs=1e-4)
     assert confidence.margin == pytest.approx(0.25)
-    assert confidence.frontier_scores.tolist() == pytest.approx([-0.5, -0.7])
+    assert confidence.frontier_scores == pytest.approx([-0.5, -0.7])
     scores = sorted(tree.scores[1 : tree.size + 1].tolist(), reverse=True)
-    assert confidence.node_scores.tolist() == pytest.approx(scores)
+    assert confidence.node_scores == pytest.approx(scores)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from draftgym.decoder.drafters.eagle3_config import ARCHITECTURE, Eagle3Config, read_config
 from draftgym.decoder.drafters.eagle3_rope import rope_table
-from draftgym.decoder.linear import DecodeLinear, fuse_linears, pack_linears
+from draftgym.decoder.linear import DraftLinear, fuse_linears, pack_linears
 from draftgym.decoder.norm import DecodeNorm
 from draftgym.storage import write_bytes, write_json
 
@@ -73,7 +73,7 @@ class _Attention(nn.Module):
         self.v_proj = nn.Linear(2 * config.hidden_size, kv_heads * dim, bias=False)
         self.o_proj = nn.Linear(heads * dim, config.hidden_size, bias=False)
         self._dim = dim
-        self._qkv: DecodeLinear | None = None
+        self._qkv: DraftLinear | None = None
 
     def project(self, joined: Tensor) -> Tensor:
         """Queries, keys and values side by side, ``[..., heads + 2 kv_heads, dim]``."""
@@ -85,7 +85,7 @@ class _Attention(nn.Module):
         return split
 
     def pack(self) -> None:
-        self._qkv = fuse_linears(self.q_proj, self.k_proj, self.v_proj)
+        self._qkv = fuse_linears(DraftLinear, self.q_proj, self.k_proj, self.v_proj)
         del self.q_proj, self.k_proj, self.v_proj
 
 
@@ -96,7 +96,7 @@ class _FeedForward(nn.Module):
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         self._activation = _FUNCTIONS[config.hidden_act]
-        self._gate_up: DecodeLinear | None = None
+        self._gate_up: DraftLinear | None = None
 
     def forward(self, hidden: Tensor) -> Tensor:
         if self._gate_up is None:
@@ -107,7 +107,7 @@ class _FeedForward(nn.Module):
         return projected
 
     def pack(self) -> None:
-        self._gate_up = fuse_linears(self.gate_proj, self.up_proj)
+        self._gate_up = fuse_linears(DraftLinear, self.gate_proj, self.up_proj)
         del self.gate_proj, self.up_proj
 
 
@@ -196,7 +196,7 @@ class Eagle3Head(nn.Module):
         if not self._packed:
             self.midlayer.self_attn.pack()
             self.midlayer.mlp.pack()
-            pack_linears(self)
+            pack_linears(DraftLinear, self)
             for module in self.modules():
                 if isinstance(module, _Norm):
                     module.pack()
