@@ -199,31 +199,27 @@ class FeatureLayout:
     def depth_raw(self, state: RoundState) -> Float64Array:
         """The depth observation before scale and bounds, in memory that the next call reuses."""
         scratch = self._depth_block.scratch
-        scratch[:] = self._raw(state)
+        confidence = _confidence(state)
+        expected = sum(_survival(confidence.node_scores))
+        scratch[:] = [*self._acceptance(state.history), *self._round(state, confidence, expected)]
         return scratch
 
     def size_raw(self, state: RoundState) -> Float64Array:
         """The size observation before scale and bounds, in memory that the next call reuses."""
         scratch = self._size_block.scratch
-        raw, total = self._raw(state), [0.0, *itertools.accumulate(self._memory.survival)]
-        deepest = len(total) - 1
-        expected = [total[min(size, deepest)] for size in self.size_grid[1:]]
-        scratch[:] = [*raw, state.nodes, *expected]
+        confidence = _confidence(state)
+        expected = [0.0, *itertools.accumulate(_survival(confidence.node_scores))]
+        deepest = len(expected) - 1
+        scratch[:] = [
+            *self._acceptance(state.history),
+            *self._round(state, confidence, expected[-1]),
+            state.nodes,
+            *[expected[min(size, deepest)] for size in self.size_grid[1:]],
+        ]
         return scratch
 
-    def _raw(self, state: RoundState) -> list[float]:
-        """Unscaled entries up to `verify_slope`, in the order of the names.
-
-        A round that stops drafting asks for the size at the same state; it is read once.
-        """
-        memory, at = self._memory, (state.depth, state.nodes)
-        if memory.state is not state or memory.at != at:
-            memory.raw = [*self._acceptance(state.history), *self._round(state)]
-            memory.state, memory.at = state, at
-        return memory.raw
-
     def _acceptance(self, history: History) -> list[float]:
-        """Entries of the history block; they change between rounds, not within one."""
+        """Unscaled entries of the history block; a history grows by whole rounds only."""
         memory = self._memory
         if memory.history is history and memory.rounds == history.rounds:
             return memory.acceptance
@@ -249,15 +245,8 @@ class FeatureLayout:
         memory.history, memory.rounds = history, history.rounds
         return memory.acceptance
 
-    def _round(self, state: RoundState) -> list[float]:
-        """Entries of the running round, up to `verify_slope`."""
-        confidence = _confidence(state)
-        # Path probabilities: their sums are the accepted tokens that a tree promises. An unknown
-        # score counts as the least likely path.
-        self._memory.survival = survival = [
-            math.exp(score) if score < 0.0 else float(score >= 0.0)
-            for score in confidence.node_scores
-        ]
+    def _round(self, state: RoundState, confidence: Confidence, expected: float) -> list[float]:
+        """Unscaled entries of the running round, up to `verify_slope`."""
         frontier = confidence.frontier_scores
         best = math.exp(min(frontier[0], 0.0)) if frontier else 0.0
         # Free proposals have scores, but no law behind them: entropy and margin are unknown.
@@ -265,7 +254,7 @@ class FeatureLayout:
         # An absent slot reads as the least likely path.
         absent = (-math.inf,) * (self.beam_width - len(frontier))
         return [
-            known, *frontier[: self.beam_width], *absent, best, sum(survival),
+            known, *frontier[: self.beam_width], *absent, best, expected,
             confidence.margin, confidence.entropy,
             state.depth, state.max_depth, state.max_size,
             state.context_tokens / max(state.context_limit, 1),
@@ -293,19 +282,11 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(slots=True)
 class _Memory:
-    """What was read last: within a round most entries stay as they are.
-
-    A history grows by whole rounds, and a round's state changes with its draft passes, so
-    identity and counts tell whether an entry is still true.
-    """
+    """The acceptance block of the history read last: a round asks for it at every decision."""
 
     history: History | None = None
     rounds: int = 0
     acceptance: list[float] = field(default_factory=list)
-    state: RoundState | None = None
-    at: tuple[int, int] = (0, 0)
-    raw: list[float] = field(default_factory=list)
-    survival: list[float] = field(default_factory=list)
 
 
 class _Block:
@@ -332,6 +313,12 @@ def _bounds(features: Sequence[Feature]) -> tuple[Float32Array, Float32Array]:
     # Rounded to float32 first, so that clipped values equal the declared bounds exactly.
     low = np.array([feature.low for feature in features], np.float32)
     return low, np.array([feature.high for feature in features], np.float32)
+
+
+def _survival(scores: Sequence[float]) -> list[float]:
+    """Path probabilities: their sums are the accepted tokens that a tree promises."""
+    # An unknown score counts as the least likely path.
+    return [math.exp(score) if score < 0.0 else float(score >= 0.0) for score in scores]
 
 
 def _confidence(state: RoundState) -> Confidence:
