@@ -62,6 +62,7 @@ class DraftTree:
         self._root = torch.zeros(1, dtype=torch.long, device=device)
         self._root_score = torch.zeros(1, dtype=torch.float32, device=device)
         self._counts = torch.arange(rows, dtype=torch.long, device=device)
+        self._chain = self._counts[:, None] >= self._counts  # ancestors in a chain
         self.frontier = self._root  # nodes that the next pass expands
         self.frontier_scores = self._root_score
         self.expanded_log_probs: Tensor | None = None  # [vocabulary] at the best expanded node
@@ -73,14 +74,14 @@ class DraftTree:
         self.frontier, self.frontier_scores = self._root, self._root_score
         self.expanded_log_probs = None
 
-    def add(self, parents: Tensor, tokens: Tensor, scores: Tensor, depth: int | Tensor) -> None:
+    def add(self, parents: Tensor, tokens: Tensor, scores: Tensor, depth: int) -> None:
         """Append children of one level.
 
         Args:
             parents: Node indices, shape [n].
             tokens: Token ids, shape [n].
             scores: Cumulative log-probabilities, float32, shape [n].
-            depth: Depth of the new nodes, one for all or shape [n]; the root has 0.
+            depth: Depth of the new nodes; the root has 0.
 
         Raises:
             ValueError: The tree is full.
@@ -102,14 +103,20 @@ class DraftTree:
         Args:
             tokens: Token ids; may be empty.
             scores: Cumulative log-probabilities, each at most the one before.
+
+        Raises:
+            ValueError: More than the tree holds.
         """
         count, device = len(tokens), self.tokens.device
-        parents = self._counts[:count]
-        ids = to_device(tokens, device)
-        values = to_device(scores, device, torch.float32)
-        self.add(parents, ids, values, self._counts[1 : count + 1])
-        self.ancestors[1 : count + 1] = self._counts[1 : count + 1, None] >= self._counts
-        self.free = count
+        if count > self.capacity:
+            raise ValueError(f"draft tree holds {self.capacity} nodes, {count} were proposed")
+        rows = slice(1, count + 1)
+        self.tokens[rows] = to_device(tokens, device)
+        self.scores[rows] = to_device(scores, device, torch.float32)
+        self.parents[rows] = self._counts[:count]
+        self.depths[rows] = self._counts[rows]
+        self.ancestors[rows] = self._chain[rows]
+        self.size = self.free = count
 
     def select(self, size: int) -> Selection:
         """The root and the best `size` nodes in the one total order; `size <= self.size`."""

@@ -47,13 +47,14 @@ class NgramDrafter:
         self._hits: dict[int, int] = defaultdict(int)
         self._trials: dict[int, int] = defaultdict(int)
         self._indexed = 0
+        self._found: tuple[int, int] | None = None  # look-up at `_indexed`
 
     def start(self, committed: Committed, rule: Rule) -> None:
         self._committed = committed
         self._follow_up.clear()
         self._hits.clear()
         self._trials.clear()
-        self._indexed = 0
+        self._indexed, self._found = 0, None
 
     @property
     def uningested(self) -> int:
@@ -71,7 +72,8 @@ class NgramDrafter:
     def _ingest(self) -> None:
         ids = self._committed.ids
         for end in range(self._indexed, len(ids)):
-            found = self._look_up(end)
+            # The last round's proposal was the look-up at its end.
+            found = self._found if end == self._indexed else self._look_up(end)
             if found is not None:
                 self._trials[found[0]] += 1
                 self._hits[found[0]] += ids[found[1]] == ids[end]
@@ -79,6 +81,7 @@ class NgramDrafter:
             for length in range(1, min(self._max_match, end) + 1):
                 self._follow_up[tuple(ids[end - length : end])] = end
         self._indexed = len(ids)
+        self._found = self._look_up(len(ids))
 
     def _survival(self, match: int, distance: int) -> float:
         """Smoothed probability that a look-up with this match length and distance is right."""
@@ -89,8 +92,7 @@ class NgramDrafter:
     def propose(self, tree: DraftTree, max_depth: int) -> None:
         self._ingest()
         ids = self._committed.ids
-        found = self._look_up(len(ids))
-        count = min(max_depth, self.max_nodes)
+        found, count = self._found, min(max_depth, self.max_nodes)
         if found is None or count <= 0:
             return
         match, position = found
