@@ -6,6 +6,7 @@ accepted values. It does not know any particular configuration class.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable
 from pathlib import Path
@@ -63,7 +64,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def validate(data: Any, model: type[M], origin: str) -> M:
-    """Check plain data against `model`.
+    """Check plain data against `model`; nothing is converted, so true is not 1 and "8" not 8.
 
     Args:
         data: Usually what `read_yaml` returned.
@@ -74,7 +75,8 @@ def validate(data: Any, model: type[M], origin: str) -> M:
         ConfigurationError: Naming every rejected field and what it accepts.
     """
     try:
-        return model.model_validate(data)
+        # JSON's strict rules: Python's would also refuse a list for a tuple and text for a path.
+        return model.model_validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as error:
         lines = [_explain(model, detail) for detail in error.errors()]
         raise ConfigurationError("\n  ".join([f"{origin}: rejected", *lines])) from error

@@ -124,6 +124,8 @@ def _sampled(config: PairConfig, arguments: Arguments) -> PairConfig:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "temperature"
         raise ConfigurationError(f"--{name}: {first['msg']}") from error
+    if sampling.greedy and arguments.seed is not None:
+        say("--seed has no effect at temperature 0: greedy decoding draws nothing")
     return config.model_copy(update={"sampling": sampling})
 
 

@@ -101,11 +101,13 @@ def count_parameters(config: Any) -> ModelParameters:
     )
 
 
-def cache_elements(config: Any, positions: int) -> int:
-    """Keys and values of a model's cache for so many positions."""
+def cache_elements(config: Any, positions: int, layers: int | None = None) -> int:
+    """Keys and values of a model's cache for so many positions, of its first layers or of all."""
+    kept = int(config.num_hidden_layers)
+    kept = kept if layers is None else min(layers, kept)
     heads = int(config.num_attention_heads)
     dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    return 2 * int(config.num_hidden_layers) * int(config.num_key_value_heads) * dim * positions
+    return 2 * kept * int(config.num_key_value_heads) * dim * positions
 
 
 def head_bytes(config: Eagle3Config, element_bytes: int) -> int:
@@ -156,7 +158,7 @@ def estimate(
             weights, extra = _model_bytes(drafter, device, dtype)
             copies = max(copies, extra)
         # Without a model of its own the target drafts for itself, with a second cache.
-        caches += cache_elements(drafter or target, positions) * size
+        caches += cache_elements(drafter or target, positions, config.drafter.layers) * size
     return Footprint(model, weights, caches, copies, context)
 
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from draftgym.__main__ import main
 from draftgym.benchmark.samples import SampleStore
 from draftgym.commands import generate
-from draftgym.configuration import read_yaml
+from draftgym.configuration import load_yaml, read_yaml
 from draftgym.decoder.config import DrafterConfig, PairConfig, SamplingConfig
 from draftgym.decoder.loading import load_model
 from draftgym.decoder.model_cache import MANIFEST, _is_whole
@@ -206,3 +206,27 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     assert status == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("error: ") and "file" in last
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("drafter: {max_depth: true}", r"drafter\.max_depth"),
+        ("drafter: {max_depth: '4'}", r"drafter\.max_depth"),
+        ("sampling: {temperature: false}", r"sampling\.temperature"),
+        ("context_limit_tokens: 12.0", "context_limit_tokens"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(text: str, field: str, tmp_path: Path) -> None:
+    file = tmp_path / "pair.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=field):
+        load_yaml(file, PairConfig)
+
+
+def test_a_seed_that_changes_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for temperature, silent in ((None, False), (0.7, True)):
+        arguments = generate.Arguments("hello", temperature=temperature, seed=3)
+        sampling = generate._sampled(PairConfig(), arguments).sampling
+        assert sampling.seed == 3
+        assert ("--seed has no effect" in capsys.readouterr().err) is not silent

@@ -112,6 +112,10 @@ def test_a_draft_model_counts_like_a_target() -> None:
     assert (both.target, both.drafter) == (alone.target, alone.target)
     assert both.caches == 2 * alone.caches
     assert both.loading == alone.loading
+    cut = lm.model_copy(update={"drafter": lm.drafter.model_copy(update={"layers": 1})})
+    shallow = estimate(cut, config, config, CUDA, torch.float32)
+    kept = alone.caches // int(config.num_hidden_layers)
+    assert shallow.caches == alone.caches + kept < both.caches
     itself = estimate(lm, config, None, CUDA, torch.float32)
     assert (itself.drafter, itself.caches) == (0, both.caches)
 
