@@ -23,6 +23,7 @@ from draftgym.errors import ConfigurationError
 from draftgym.prompts import PromptSource, load_prompts
 from draftgym.provenance import provenance
 from draftgym.runtime import load as load_policy
+from draftgym.runtime import read_policy
 
 SCHEMA = "draftgym.bench/1"
 
@@ -80,6 +81,8 @@ def main(argv: Sequence[str]) -> int:
     validation = load_prompts(sources, "validation", arguments.tune_prompts, arguments.seed)
     test = load_prompts(sources, "test", arguments.prompts, arguments.seed)
     load = other_load()
+    if arguments.policy is not None:
+        read_policy(arguments.policy)  # a wrong folder is refused before a model is loaded
     pair = load_pair(config)
     say(f"{pair.device}, {pair.dtype}; {pair.generation.describe()}")
     if arguments.policy is None:

@@ -19,7 +19,7 @@ from draftgym.clock import Clock, WallClock
 from draftgym.commands._live import LiveBench
 from draftgym.configuration import load_yaml, read_yaml, validate
 from draftgym.console import print_result, progress, say
-from draftgym.decoder.pair import ModelPair, load_pair
+from draftgym.decoder.pair import ModelPair, load_pair, resolve_device
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.locking import LOCK_FILE, exclusive
@@ -107,7 +107,10 @@ def read_plan(config: TrainConfig, file: Path) -> EvaluateConfig | None:
         check_comparable(config.pair)  # now, not after training
     except ValueError as error:
         raise ConfigurationError(f"{file}: evaluate: {error}") from error
-    return load_yaml(file.parent / config.evaluate, EvaluateConfig)
+    try:
+        return load_yaml(file.parent / config.evaluate, EvaluateConfig)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: evaluate: {error}") from error
 
 
 def train(
@@ -140,8 +143,18 @@ def train(
             anything that the configuration asks for and this machine cannot do.
     """
     mode = wandb_mode(config.wandb)
+    # Before the folder is made: a refused start leaves nothing behind.
+    _check_run(config, folder, resume)
+    _check_device(config)
     with exclusive(folder):
         return _train(config, folder, mode, plan, resume, pair, reference, clock)
+
+
+def _check_device(config: TrainConfig) -> None:
+    try:
+        resolve_device(config.device)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"device (of the small networks): {error}") from error
 
 
 def _train(
@@ -230,7 +243,7 @@ def _check_run(config: TrainConfig, folder: Path, resume: bool) -> None:
     """Refuse a folder that is taken, or whose run cannot be gone on with."""
     file = folder / SETTINGS
     if not resume:
-        if any(entry.name != LOCK_FILE for entry in folder.iterdir()):
+        if folder.is_dir() and any(entry.name != LOCK_FILE for entry in folder.iterdir()):
             raise DraftGymError(
                 f"{folder} exists: go on with it by --resume, or choose another name by --run"
             )

@@ -218,6 +218,10 @@ def _read_json(file: Path) -> dict[str, Any]:
 def _read_bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
+    except FileNotFoundError:
+        inner = file.parent / "policy"
+        hint = f"; did you mean {inner}?" if (inner / file.name).is_file() else ""
+        raise PolicyError(f"{file}: missing, so {file.parent} is no policy folder{hint}") from None
     except OSError as error:
         raise PolicyError(f"{file}: cannot be read: {error.strerror}") from error
 

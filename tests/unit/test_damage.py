@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from draftgym.__main__ import main
 from draftgym.benchmark.samples import SampleStore
 from draftgym.commands import generate
+from draftgym.commands.train import train
 from draftgym.configuration import load_yaml, read_yaml
 from draftgym.decoder.config import DrafterConfig, PairConfig, SamplingConfig
 from draftgym.decoder.loading import load_model
@@ -25,6 +26,8 @@ from draftgym.decoder.sources import expanded
 from draftgym.errors import ConfigurationError, DraftGymError, SourceError
 from draftgym.features import FeatureLayout
 from draftgym.locking import exclusive
+from draftgym.runtime import PolicyError, read_policy
+from policies.config import TrainConfig
 from policies.logging import MetricsLog, NullTracker
 from tests.tiny import VOCAB, tiny_model
 
@@ -230,3 +233,35 @@ def test_a_seed_that_changes_nothing_is_said(capsys: pytest.CaptureFixture[str])
         sampling = generate._sampled(PairConfig(), arguments).sampling
         assert sampling.seed == 3
         assert ("--seed has no effect" in capsys.readouterr().err) is not silent
+
+
+def test_a_folder_that_is_no_policy_says_so(tmp_path: Path) -> None:
+    (tmp_path / "policy").mkdir()
+    with pytest.raises(PolicyError, match=r"is no policy folder$"):
+        read_policy(tmp_path)
+    (tmp_path / "policy" / "policy.json").write_text("{}")
+    with pytest.raises(PolicyError, match=rf"did you mean {tmp_path / 'policy'}\?"):
+        read_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("device: cuda:7", {}, "device .of the small networks.*cuda:7"),
+        ("{}", {"resume": True}, "no run to resume"),
+    ],
+)
+def test_a_refused_training_leaves_no_folder(
+    text: str,
+    options: dict[str, bool],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    config = load_yaml(file, TrainConfig)
+    with pytest.raises(DraftGymError, match=message):
+        train(config, tmp_path / "runs" / "one", **options)
+    assert not (tmp_path / "runs").exists()
