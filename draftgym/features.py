@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from draftgym.state import NO_CONFIDENCE, Confidence, Float32Array, History, RoundState
 
+Float64Array = NDArray[np.float64]
+
 LAYOUT_SCHEMA = "draftgym.features/1"
 """Bump the number when an entry changes meaning without changing name, bounds or unit."""
 
@@ -275,9 +277,6 @@ class FeatureLayout:
     @cached_property
     def _size_block(self) -> _Block:
         return _Block(self.size_features)
-
-
-Float64Array = NDArray[np.float64]
 
 
 @dataclass(slots=True)

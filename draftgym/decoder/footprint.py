@@ -111,7 +111,10 @@ def cache_elements(config: Any, positions: int, layers: int | None = None) -> in
 
 
 def head_bytes(config: Eagle3Config, element_bytes: int) -> int:
-    """Weights, vocabulary tables and rotary tables of an EAGLE-3 head."""
+    """Weights, vocabulary tables and rotary tables of an EAGLE-3 head.
+
+    An upper bound on a CPU in float32, where `DraftLinear` may halve the weights.
+    """
     hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     heads = config.num_attention_heads
     weights = (

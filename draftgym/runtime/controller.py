@@ -21,9 +21,8 @@ class ExportedController:
 
     def __init__(self, policy: ExportedPolicy) -> None:
         self.policy = policy
-        self._layout = policy.layout
-        self._grid = policy.layout.size_grid
         layout, depth, size = policy.layout, policy.depth, policy.size
+        self._layout, self._grid = layout, layout.size_grid
         self._depth = None if depth is None else Network(depth, layout.depth_features)
         self._size = None if size is None else Network(size, layout.size_features)
         self._fixed_depth = policy.fallback.get("depth", 0)
