@@ -10,10 +10,11 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 def write_bytes(path: str | Path, data: bytes) -> Path:
@@ -26,6 +27,18 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
     Returns:
         The destination.
     """
+    with writing(path) as file:
+        file.write(data)
+    return Path(path)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """Write a file piece by piece; it replaces `path` in one step when the block ends well.
+
+    Args:
+        path: Destination; parent folders are made.
+    """
     destination = Path(path)
     destination.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(
@@ -33,7 +46,7 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
     )
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files private; artifacts get the rights an ordinary open() would give.
@@ -43,7 +56,6 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(destination.parent)
-    return destination
 
 
 def write_text(path: str | Path, text: str) -> Path:

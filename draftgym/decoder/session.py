@@ -172,6 +172,11 @@ class DecoderSession:
         assert logits is not None
         return logits
 
+    @property
+    def committed(self) -> Committed:
+        """The running sequence, prompt included; buffers are reused by the next `start`."""
+        return self._committed
+
     @torch.inference_mode()
     def begin_round(self) -> RoundState:
         """Open a round; free proposals are in the tree when it returns.

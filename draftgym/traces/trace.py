@@ -66,6 +66,7 @@ class TracedSequence:
         prompt_tokens: Tokens of the prompt.
         tokens: Emitted token ids, the first (which prefill makes) included.
         max_new_tokens: Budget of the request, at least `len(tokens)`.
+        sequence: Keys the noise of sampling, as in a live session.
     """
 
     prompt_id: str
@@ -74,6 +75,7 @@ class TracedSequence:
     prompt_tokens: int
     tokens: tuple[int, ...]
     max_new_tokens: int
+    sequence: int = 0
 
 
 @dataclass(frozen=True)

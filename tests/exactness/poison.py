@@ -76,7 +76,7 @@ def poison_tree(tree: DraftTree) -> None:
 def poison_drafter(drafter: Any) -> None:
     """Spoil what a drafter made for its own guesses."""
     if isinstance(drafter, HybridDrafter):
-        poison_drafter(drafter._model)
+        poison_drafter(drafter.model)
     elif isinstance(drafter, LmDrafter):
         drafter._cache._block[:, :, :, drafter._ingested :] = torch.nan
         drafter._slot_nodes.fill_(NOWHERE)

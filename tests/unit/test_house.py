@@ -28,6 +28,7 @@ CONFIG_CLASSES = {
     "train": "policies.config:TrainConfig",
     "evaluate": "draftgym.benchmark.config:EvaluateConfig",
     "drafter": "draftgym.drafter_training.config:DrafterConfig",
+    "trace": "draftgym.traces.config:TraceConfig",
 }
 CONFIGS = sorted((ROOT / "configs").rglob("*.y*ml"))
 

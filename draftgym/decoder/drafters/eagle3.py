@@ -31,6 +31,12 @@ class Eagle3Drafter:
         max_depth: Passes per round.
         context_limit: Committed tokens to prepare for.
 
+    Attributes:
+        head: The head.
+        embedding: The target's embedding.
+        vocabulary: What the head can propose.
+        width: `W`.
+
     Raises:
         ValueError: The head does not fit the embedding, or cannot fill the beam.
     """
@@ -58,11 +64,11 @@ class Eagle3Drafter:
                 f"beam_width {beam_width} exceeds draft_vocab_size {config.draft_vocab_size}"
             )
         head.pack()
-        self._head, self._embedding = head, embedding
-        self._vocabulary = DraftVocabulary(
+        self.head, self.embedding = head, embedding
+        self.vocabulary = DraftVocabulary(
             head.target_ids().to(embedding.device), config.target_vocab_size
         )
-        self._width = beam_width
+        self.width = beam_width
         self._heads, self._kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.max_depth = max_depth
         self.max_nodes = beam_width + max(0, max_depth - 1) * beam_width**2
@@ -90,44 +96,52 @@ class Eagle3Drafter:
 
     @torch.inference_mode()
     def expand(self, tree: DraftTree) -> None:
-        hidden = self._ingest() if tree.passes == 0 else self._expand_frontier(tree)  # [n, hidden]
+        hidden = self.ingest()[-1:] if tree.passes == 0 else self._expand_frontier(tree)
         root = self._committed.cached
-        rows = extend(
-            tree, self._rule, self._head.logits(hidden), root, self._width, self._vocabulary
-        )
+        rows = extend(tree, self._rule, self.head.logits(hidden), root, self.width, self.vocabulary)
         self._hidden = hidden[rows]
 
-    def _ingest(self) -> Tensor:
-        """Read all new committed tokens; returns the hidden state at the root, [1, hidden]."""
+    def ingest(self) -> Tensor:
+        """Read all new committed tokens.
+
+        Returns:
+            The head's hidden states, [n, hidden]: row i is what a root one past the i-th new
+            entry expands from; the last row is the present root's.
+        """
         committed, stop = self._committed, self._committed.cached
         assert committed.features is not None
-        hidden = committed.features
+        chunks = []
         for start in range(self._ingested, stop, INGEST_CHUNK_TOKENS):
             end = min(stop, start + INGEST_CHUNK_TOKENS)
-            embeddings = F.embedding(committed.device_ids[start + 1 : end + 1], self._embedding)
-            fused = self._head.fuse(committed.features[start:end])
+            embeddings = F.embedding(committed.device_ids[start + 1 : end + 1], self.embedding)
+            fused = self.head.fuse(committed.features[start:end])
             positions = torch.arange(start, end, device=embeddings.device)
             mask = None
             if end - start > 1:
                 earlier = torch.arange(end, device=positions.device)
                 mask = self._additive(positions[:, None] >= earlier)
-            hidden = self._decode(embeddings, fused, positions, start, mask)
+            chunks.append(self._decode(embeddings, fused, positions, start, mask))
         self._ingested = stop
-        return hidden[-1:]
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+
+    @property
+    def entries(self) -> Tensor:
+        """Keys and values of the ingested tokens, [2, key-value heads, ingested, head width]."""
+        return self._cache[:, :, : self._ingested]
 
     def _expand_frontier(self, tree: DraftTree) -> Tensor:
         """Run the head on the frontier nodes; returns their hidden states, [W, hidden]."""
         nodes, root = tree.frontier, self._committed.cached
-        count, used = nodes.shape[0], (tree.passes - 1) * self._width
+        count, used = nodes.shape[0], (tree.passes - 1) * self.width
         self._slot_nodes[used : used + count] = nodes
         path = tree.ancestors[nodes][:, self._slot_nodes[: used + count]]  # [W, slots]
         mask = F.pad(self._additive(path), (root, 0))
         positions = self._positions[root - 1 + tree.passes].expand(count)
-        embeddings = F.embedding(tree.tokens[nodes], self._embedding)
+        embeddings = F.embedding(tree.tokens[nodes], self.embedding)
         return self._decode(embeddings, self._hidden, positions, root + used, mask)
 
     def _additive(self, visible: Tensor) -> Tensor:
-        mask = torch.zeros(visible.shape, device=visible.device, dtype=self._embedding.dtype)
+        mask = torch.zeros(visible.shape, device=visible.device, dtype=self.embedding.dtype)
         return mask.masked_fill_(~visible, float("-inf"))
 
     def _decode(
@@ -147,4 +161,4 @@ class Eagle3Drafter:
             out = out.view(self._kv_heads, groups, length, -1).permute(2, 0, 1, 3)
             return out.reshape(length, self._heads, -1)
 
-        return self._head.decode(embeddings, hidden, positions, attend)
+        return self.head.decode(embeddings, hidden, positions, attend)

@@ -27,22 +27,22 @@ class HybridDrafter:
     draws = False
 
     def __init__(self, free: NgramDrafter, model: Eagle3Drafter) -> None:
-        self._free, self._model = free, model
+        self.free, self.model = free, model
         self.max_depth = model.max_depth
         self.max_nodes = free.max_nodes + model.max_nodes
         self.feature_layers = model.feature_layers
         self.context_limit = model.context_limit
 
     def start(self, committed: Committed, rule: Rule) -> None:
-        self._free.start(committed, rule)
-        self._model.start(committed, rule)
+        self.free.start(committed, rule)
+        self.model.start(committed, rule)
 
     @property
     def uningested(self) -> int:
-        return self._model.uningested
+        return self.model.uningested
 
     def propose(self, tree: DraftTree, max_depth: int) -> None:
-        self._free.propose(tree, max_depth)
+        self.free.propose(tree, max_depth)
 
     def expand(self, tree: DraftTree) -> None:
-        self._model.expand(tree)
+        self.model.expand(tree)
