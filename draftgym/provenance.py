@@ -71,6 +71,22 @@ def provenance(
     return {**entries, **(extra or {})}
 
 
+def hardware(device: object, dtype: object) -> dict[str, Any]:
+    """What measured costs hang on; a policy carries that of the machine it was trained on.
+
+    Args:
+        device: Device the models run on.
+        dtype: Number type they run in.
+    """
+    return {
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "threads": _threads(),
+        "device": str(device),
+        "dtype": str(dtype).removeprefix("torch."),
+    }
+
+
 def command_line() -> str:
     """The command as typed, with the interpreter's own path left out."""
     return shlex.join(["python", *sys.orig_argv[1:]])

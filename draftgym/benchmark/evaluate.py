@@ -48,7 +48,7 @@ from draftgym.decoder.rules import new_rule
 from draftgym.decoder.session import DecoderSession
 from draftgym.locking import exclusive
 from draftgym.prompts import load_prompts
-from draftgym.provenance import provenance
+from draftgym.provenance import hardware, provenance
 from draftgym.runtime import load as load_policy
 from draftgym.runtime import read_policy
 from draftgym.state import MeasuredCosts
@@ -152,7 +152,9 @@ class _Evaluator:
         return encode(prompts, self._pair.encode_prompt)
 
     def _policy_method(self, path: str) -> SessionMethod:
-        controller = load_policy(path, self._pair.fingerprint())
+        controller = load_policy(
+            path, self._pair.fingerprint(), hardware(self._pair.device, self._pair.dtype)
+        )
         layout = controller.policy.layout
         session = DecoderSession(
             self._pair,

@@ -83,8 +83,19 @@ def markdown(payload: Mapping[str, Any], details: Mapping[str, Any]) -> str:
     lines += ["", "![Validation](plots/validation.png)"]
     lines += ["", "## Outputs", "", *_outputs(payload, details)]
     lines += ["", "## Provenance", ""]
-    lines += [f"- {key}: `{value}`" for key, value in provenance.items()]
+    lines += [f"- {key}: {_as_text(value)}" for key, value in provenance.items()]
     return "\n".join(lines) + "\n"
+
+
+def _as_text(value: Any) -> str:
+    """A provenance entry for people: nested data as a list of names and values."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_as_text(inner)}" for name, inner in value.items())
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"`{value}`"
 
 
 def _findings(payload: Mapping[str, Any]) -> list[str]:

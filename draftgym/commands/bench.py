@@ -21,7 +21,7 @@ from draftgym.decoder.config import PairConfig
 from draftgym.decoder.pair import load_pair
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import PromptSource, load_prompts
-from draftgym.provenance import provenance
+from draftgym.provenance import hardware, provenance
 from draftgym.runtime import load as load_policy
 from draftgym.runtime import read_policy
 
@@ -90,7 +90,9 @@ def main(argv: Sequence[str]) -> int:
         controller = untrained_controller(deepest, config.drafter.beam_width, seed=arguments.seed)
         say("no --policy: an untrained network of the default size is timed")
     else:
-        controller = load_policy(arguments.policy, pair.fingerprint())
+        controller = load_policy(
+            arguments.policy, pair.fingerprint(), hardware(pair.device, pair.dtype)
+        )
     plan = BenchPlan(
         arguments.tokens, arguments.repeats, seed=arguments.seed, temperatures=temperatures
     )

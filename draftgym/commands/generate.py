@@ -21,6 +21,7 @@ from draftgym.decoder.pair import load_pair
 from draftgym.decoder.session import DecoderSession
 from draftgym.decoder.streaming import TextStream
 from draftgym.errors import ConfigurationError
+from draftgym.provenance import hardware
 from draftgym.runtime import ExportedController, load
 from draftgym.state import Controller, MeasuredCosts
 
@@ -72,7 +73,11 @@ def main(argv: Sequence[str]) -> int:
     policy = None if arguments.policy is None else load(arguments.policy)
     pair = load_pair(config)
     if arguments.policy is not None:
-        policy = load(arguments.policy, pair_fingerprint=pair.fingerprint())
+        here = hardware(pair.device, pair.dtype)
+        policy = load(arguments.policy, pair.fingerprint(), here)
+    for name, most in (("depth", config.drafter.max_depth), ("size", config.drafter.max_size)):
+        if (getattr(arguments, name) or 0) > most:
+            say(f"--{name}: the pair's drafter.max_{name} is {most}, so no round goes further")
     controller: Controller = policy or FixedController(
         DEFAULT_DEPTH if arguments.depth is None else arguments.depth,
         DEFAULT_SIZE if arguments.size is None else arguments.size,

@@ -24,7 +24,7 @@ from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.locking import LOCK_FILE, exclusive
 from draftgym.prompts import Split, load_prompts
-from draftgym.provenance import cpu_model, usable_cores
+from draftgym.provenance import hardware
 from draftgym.runtime import save_policy
 from draftgym.state import MeasuredCosts
 from draftgym.storage import dump_json, write_json, write_text
@@ -344,15 +344,9 @@ def _trainer(
     pair: ModelPair,
     calibration: Calibration,
 ) -> Trainer:
-    hardware = {
-        "cpu": cpu_model(),
-        "cores": usable_cores(),
-        "device": str(pair.device),
-        "dtype": str(pair.dtype).removeprefix("torch."),
-    }
     card = PolicyCard(
         pair.fingerprint(),
-        hardware,
+        hardware(pair.device, pair.dtype),
         {"plain_seconds": calibration.plain_seconds, **asdict(calibration.costs)},
     )
     return Trainer(

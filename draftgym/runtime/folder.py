@@ -125,7 +125,7 @@ def load(
         difference = first_difference(policy.pair, plain(pair_fingerprint), "pair")
         if difference is not None:
             raise PolicyError(f"{file}: trained on another model pair: {difference}")
-    if hardware_fingerprint is not None:
+    if hardware_fingerprint is not None and policy.hardware:  # nothing known: nothing to say
         difference = first_difference(policy.hardware, plain(hardware_fingerprint), "hardware")
         if difference is not None:
             warnings.warn(

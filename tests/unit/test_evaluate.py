@@ -183,6 +183,7 @@ def test_report_has_the_promised_shape(pair: ModelPair, tmp_path: Path) -> None:
     assert json.loads((result.folder / "report.json").read_text())["schema"] == evaluator.SCHEMA
     text = (result.folder / "report.md").read_text()
     assert "learned policy" in text
+    assert "{" not in text, "nested entries are written for people"
     assert payload["policy_vs_plain"]["verdict"] in text
     plots = {path.name for path in (result.folder / "plots").iterdir()}
     assert plots == {"time_per_token.png", "validation.png", "decisions.png", "time_split.png"}
@@ -191,6 +192,16 @@ def test_report_has_the_promised_shape(pair: ModelPair, tmp_path: Path) -> None:
 def matching_policy(pair: ModelPair) -> Any:
     policy = untrained_controller(8, 4).policy
     return replace(policy, pair=pair.fingerprint())
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_a_policy_from_another_machine_is_judged_with_a_warning(
+    pair: ModelPair, tmp_path: Path
+) -> None:
+    foreign = replace(matching_policy(pair), hardware={"cpu": "some other", "cores": 1})
+    policy = save_policy(tmp_path / "policy", foreign)
+    with pytest.warns(UserWarning, match=r"trained on other hardware.*hardware\.cores"):
+        run(make_config(pair, tmp_path / "out", policy=str(policy)), pair)
 
 
 @pytest.mark.usefixtures("no_plots")
