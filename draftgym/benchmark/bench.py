@@ -22,7 +22,7 @@ from draftgym.benchmark.cell_race import (
     strata,
 )
 from draftgym.benchmark.config import Cell
-from draftgym.benchmark.costs import CostCurve, cost_table, measure_costs, read_bandwidth
+from draftgym.benchmark.costs import CostCurve, measure_costs, read_bandwidth
 from draftgym.benchmark.divergence import Divergence
 from draftgym.benchmark.methods import TRANSFORMERS, HuggingFaceMethod, SessionMethod
 from draftgym.benchmark.reference import Reference
@@ -38,6 +38,7 @@ from draftgym.benchmark.summary import (
 )
 from draftgym.clock import Clock
 from draftgym.console import progress
+from draftgym.costs.measure import cost_table
 from draftgym.decoder.config import DrafterConfig, SamplingConfig
 from draftgym.decoder.controllers import PlainController
 from draftgym.decoder.pair import ModelPair

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from draftgym.benchmark.config import depths, largest_size
-from draftgym.benchmark.exactness import CoveringController, Setting
-from draftgym.benchmark.runner import Request, quiet_process
+from draftgym.benchmark.exactness import Setting
+from draftgym.benchmark.runner import Request
 from draftgym.clock import Clock
 from draftgym.console import Bar
-from draftgym.decoder.config import DrafterConfig
+from draftgym.costs.measure import measure_rounds
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import DraftGymError
 from draftgym.state import MeasuredCosts, RoundRecord
@@ -63,24 +62,6 @@ class CostCurve:
         return MeasuredCosts(self.draft_pass_over_plain, max(0.0, slope))
 
 
-def cost_table(drafter: DrafterConfig, size_grid: Sequence[int]) -> list[Setting]:
-    """Settings that measure every size of the grid, each with the shallowest draft that fills it.
-
-    Args:
-        drafter: Its configuration.
-        size_grid: Sizes V; those that no draft can fill are left out.
-    """
-    # Plain steps are the denominator of every ratio, so they are measured twice as often.
-    table: list[Setting] = [(0, 0), (0, 0)]
-    for size in sorted(set(size_grid) - {0}):
-        for depth in depths(drafter):
-            if size <= largest_size(drafter, depth):
-                # Two passes at least: a single pass would never show what a later one costs.
-                table.append((max(depth, min(2, depths(drafter)[-1])), size))
-                break
-    return table
-
-
 def measure_costs(
     session: DecoderSession,
     requests: Sequence[Request],
@@ -91,7 +72,7 @@ def measure_costs(
     seed: int = 0,
     bar: Bar | None = None,
 ) -> CostCurve:
-    """Run rounds of every setting, interleaved, until each has enough.
+    """Medians of rounds of every setting, from `measure_rounds`.
 
     Args:
         session: With a drafter; its clock must mark draft passes.
@@ -103,26 +84,19 @@ def measure_costs(
         bar: Advanced once per round.
 
     Raises:
-        DraftGymError: If the prompts end too early to ever reach the number of rounds.
+        DraftGymError: If the prompts end too early to ever reach the number of rounds, or no
+            plain step is among them.
     """
-    controller = _TimedCoveringController(table, seed)
-    wanted = rounds_per_setting * len(table)
-    records: list[RoundRecord] = []
-    with quiet_process():
-        session.start(requests[0].tokens, min(16, max_new_tokens))
-        session.run(controller)
-        turn = 0
-        while len(records) < wanted:
-            session.start(requests[turn % len(requests)].tokens, max_new_tokens)
-            # A prompt's first round is colder than the rest, so it is left out.
-            found = list(session.run(controller))[1:]
-            if bar is not None:
-                bar.advance(min(len(found), wanted - len(records)))
-            records += found
-            turn += 1
-            if turn >= 4 * wanted:
-                raise DraftGymError("the prompts end before costs can be measured; use others")
-    return summarise_costs(records)
+    measured = measure_rounds(
+        session,
+        requests,
+        [(setting,) for setting in table],
+        repeats=rounds_per_setting,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        bar=bar,
+    )
+    return summarise_costs(measured.records)
 
 
 def summarise_costs(records: Sequence[RoundRecord]) -> CostCurve:
@@ -175,12 +149,6 @@ def read_bandwidth(device: torch.device, clock: Clock, *, repeats: int = 7) -> f
     if fastest <= 0:
         raise DraftGymError("the clock did not advance while a buffer was read")
     return buffer.numel() * buffer.element_size() / fastest
-
-
-class _TimedCoveringController(CoveringController):
-    """Reads nothing, but asks for the marks of single passes, which free controllers forgo."""
-
-    free = False
 
 
 def _median(groups: Sequence[Sequence[float]]) -> float:

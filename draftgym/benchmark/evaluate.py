@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from draftgym.benchmark.config import Cell, EvaluateConfig
-from draftgym.benchmark.costs import cost_table, measure_costs
+from draftgym.benchmark.costs import measure_costs
 from draftgym.benchmark.divergence import Divergence
 from draftgym.benchmark.methods import SessionMethod
 from draftgym.benchmark.reference import Reference, reference_of
@@ -42,6 +42,7 @@ from draftgym.benchmark.summary import (
 )
 from draftgym.clock import Clock, WallClock
 from draftgym.console import progress, say
+from draftgym.costs.measure import cost_table
 from draftgym.decoder.controllers import FixedController, PlainController
 from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.decoder.rules import new_rule

@@ -26,25 +26,34 @@ def plots(results: Sequence[Row], details: Mapping[str, Any]) -> dict[str, bytes
         "decisions": _decisions(details["decisions"]),
         "time_split": _time_split(details["time_split"]),
     }
-    return {name: _png(figure) for name, figure in figures.items()}
+    return {name: png(figure) for name, figure in figures.items()}
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    """A figure, and its panels: one alone, a list of them, or a grid.
+
+    Args:
+        width: Inches.
+        height: Inches.
+        columns: Panels beside each other.
+        rows: Panels below each other.
+    """
     # The object interface, because pyplot would pick a display and keep every figure alive.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(1, columns)
+    return figure, figure.subplots(rows, columns)
 
 
-def _png(figure: Any) -> bytes:
+def png(figure: Any) -> bytes:
+    """The figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
 
 
 def _time_per_token(results: Sequence[Row]) -> Any:
-    figure, axes = _figure(7, 0.5 * len(results) + 1.5)
+    figure, axes = new_figure(7, 0.5 * len(results) + 1.5)
     for index, row in enumerate(reversed(results)):
         low, high = row["ci95"]
         value = row["ms_per_token"]
@@ -55,7 +64,7 @@ def _time_per_token(results: Sequence[Row]) -> Any:
 
 
 def _validation(rows: Sequence[Row]) -> Any:
-    figure, axes = _figure(6, 4)
+    figure, axes = new_figure(6, 4)
     for depth in sorted({row["depth"] for row in rows}):
         line = sorted((row["size"], row["speedup"]) for row in rows if row["depth"] == depth)
         axes.plot(*zip(*line, strict=True), marker="o", label=f"D = {depth}")
@@ -67,7 +76,7 @@ def _validation(rows: Sequence[Row]) -> Any:
 
 
 def _decisions(decisions: Mapping[str, Mapping[str, Sequence[int]]]) -> Any:
-    figure, panels = _figure(9, 3.5, columns=2)
+    figure, panels = new_figure(9, 3.5, columns=2)
     width = 0.8 / max(1, len(decisions))
     for axes, kind in zip(panels, ("depth", "size"), strict=True):
         used = sorted({value for chosen in decisions.values() for value in chosen[kind]})
@@ -86,7 +95,7 @@ def _decisions(decisions: Mapping[str, Mapping[str, Sequence[int]]]) -> Any:
 
 
 def _time_split(split: Mapping[str, Mapping[str, float]]) -> Any:
-    figure, axes = _figure(7, 0.5 * len(split) + 1.8)
+    figure, axes = new_figure(7, 0.5 * len(split) + 1.8)
     methods = list(split)[::-1]
     left = [0.0] * len(methods)
     for part in ("verify", "draft", "commit", "policy", "other"):

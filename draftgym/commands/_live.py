@@ -1,14 +1,16 @@
-"""Joins the environments, the session and the validation prompts for the trainer."""
+"""Joins what a training configuration names: session, prompts, environments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftgym.benchmark.runner import Request
+from draftgym.benchmark.runner import Request, encode
 from draftgym.clock import Clock, FakeClock
 from draftgym.decoder.controllers import PlainController
+from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.session import DecoderSession
+from draftgym.prompts import Split, load_prompts
 from draftgym.runtime import DecisionSeconds
 from draftgym.state import Controller, RoundRecord
 from envs.base import SessionEnv
@@ -16,6 +18,40 @@ from envs.depth import DraftDepthEnv
 from envs.rewards import RateTracker
 from envs.size import VerifySizeEnv
 from policies.config import PolicyName, TrainConfig
+
+
+def open_session(config: TrainConfig, pair: ModelPair, clock: Clock) -> DecoderSession:
+    """The session of a training configuration.
+
+    Args:
+        config: Limits of a round, history, end of a request.
+        pair: Decodes.
+        clock: Times it.
+    """
+    return DecoderSession(
+        pair,
+        pair.new_drafter(),
+        clock=clock,
+        max_depth=config.layout.max_depth,
+        max_size=config.layout.size_grid[-1],
+        history=config.layout.history_rounds,
+        ignore_eos=config.ignore_eos,
+    )
+
+
+def load_requests(
+    config: TrainConfig, pair: ModelPair, split: Split, count: int | None
+) -> list[Request]:
+    """The prompts of a training configuration.
+
+    Args:
+        config: Sources and seed.
+        pair: Encodes them.
+        split: Which of them.
+        count: How many; all when None.
+    """
+    prompts = load_prompts(config.prompts, split, count, config.seed)
+    return encode(prompts, pair.encode_prompt)
 
 
 class LiveBench:

@@ -11,19 +11,18 @@ import tyro
 import yaml
 
 from draftgym.benchmark.config import EvaluateConfig, check_comparable
-from draftgym.benchmark.costs import CostCurve, cost_table, measure_costs
+from draftgym.benchmark.costs import CostCurve, measure_costs
 from draftgym.benchmark.evaluate import evaluate
 from draftgym.benchmark.reference import Reference
-from draftgym.benchmark.runner import Request, encode
 from draftgym.clock import Clock, WallClock
-from draftgym.commands._live import LiveBench
+from draftgym.commands._live import LiveBench, load_requests, open_session
 from draftgym.configuration import load_yaml, read_yaml, validate
 from draftgym.console import print_result, progress, say
+from draftgym.costs.measure import cost_table
 from draftgym.decoder.pair import ModelPair, load_pair, resolve_device
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.locking import LOCK_FILE, exclusive
-from draftgym.prompts import Split, load_prompts
 from draftgym.provenance import hardware
 from draftgym.runtime import save_policy
 from draftgym.state import MeasuredCosts
@@ -171,9 +170,9 @@ def _train(
     pair = load_pair(config.pair) if pair is None else pair
     clock = WallClock(pair.device) if clock is None else clock
     say(f"pair: {dump_json(pair.fingerprint())} on {pair.device}")
-    session = _session(config, pair, clock)
-    training = _requests(config, pair, "policy", None)
-    validation = _requests(config, pair, "validation", config.validation.prompts)
+    session = open_session(config, pair, clock)
+    training = load_requests(config, pair, "policy", None)
+    validation = load_requests(config, pair, "validation", config.validation.prompts)
     # From here on it is a run: whatever the configuration names has been found.
     _write_settings(config, folder)
     start = clock.boundary()
@@ -280,32 +279,13 @@ def _first_change(before: Any, now: Any, name: str) -> str | None:
     return None if before == now else f"{name} was {before!r}, now {now!r}"
 
 
-def _session(config: TrainConfig, pair: ModelPair, clock: Clock) -> DecoderSession:
-    return DecoderSession(
-        pair,
-        pair.new_drafter(),
-        clock=clock,
-        max_depth=config.layout.max_depth,
-        max_size=config.layout.size_grid[-1],
-        history=config.layout.history_rounds,
-        ignore_eos=config.ignore_eos,
-    )
-
-
-def _requests(
-    config: TrainConfig, pair: ModelPair, split: Split, count: int | None
-) -> list[Request]:
-    prompts = load_prompts(config.prompts, split, count, config.seed)
-    return encode(prompts, pair.encode_prompt)
-
-
 def _calibrate(
     config: TrainConfig, file: Path, pair: ModelPair, session: DecoderSession
 ) -> Calibration:
     """Measure what a plain step, a draft pass and a verified token cost; once per run."""
     if not file.is_file():
         table = cost_table(pair.config.drafter, config.layout.size_grid)
-        requests = _requests(config, pair, "policy", CALIBRATION_PROMPTS)
+        requests = load_requests(config, pair, "policy", CALIBRATION_PROMPTS)
         with progress("calibrate", config.calibration_rounds * len(table)) as bar:
             curve = measure_costs(
                 session,

@@ -187,15 +187,25 @@ def read_policy(path: str | Path) -> ExportedPolicy:
         raise PolicyError(f"{folder}: {error}") from error
 
 
-def first_difference(expected: Any, found: Any, name: str) -> str | None:
-    """Name the first field in which two pieces of plain data differ, None when equal."""
+def first_difference(expected: Any, found: Any, name: str, owner: str = "the policy") -> str | None:
+    """Name the first field in which two pieces of plain data differ, with both values.
+
+    Args:
+        expected: What `owner` has.
+        found: What this process has.
+        name: Of the field that they are.
+        owner: As the message names it.
+
+    Returns:
+        The message, or None when equal.
+    """
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         for key in sorted({*expected, *found}):
-            difference = first_difference(expected.get(key), found.get(key), f"{name}.{key}")
+            difference = first_difference(expected.get(key), found.get(key), f"{name}.{key}", owner)
             if difference is not None:
                 return difference
         return None
-    return None if expected == found else f"{name}: the policy has {expected!r}, this is {found!r}"
+    return None if expected == found else f"{name}: {owner} has {expected!r}, this is {found!r}"
 
 
 def _read_json(file: Path) -> dict[str, Any]:

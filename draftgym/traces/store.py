@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from draftgym.errors import DraftGymError
+from draftgym.runtime.folder import first_difference
 from draftgym.storage import write_json, writing
 from draftgym.traces.trace import Trace, TracedSequence, TraceShape
 
@@ -48,7 +49,7 @@ class TraceWriter:
         if before is None:
             write_json(folder / MANIFEST, self._manifest(complete=False))
         else:
-            changed = _first_change(before.get("plan"), self._plan, "plan")
+            changed = first_difference(before.get("plan"), self._plan, "plan", "it")
             if changed is not None:
                 raise TraceError(f"{folder}: holds another trace ({changed}); choose a new folder")
             if before.get("complete"):
@@ -202,14 +203,3 @@ def _read_json(path: Path) -> Any:
         raise TraceError(f"{path}: missing") from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
-
-
-def _first_change(before: Any, now: Any, name: str) -> str | None:
-    """The first field in which two plans differ, with both values."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted({*before, *now}):
-            change = _first_change(before.get(key), now.get(key), f"{name}.{key}")
-            if change is not None:
-                return change
-        return None
-    return None if before == now else f"{name} was {before!r:.80}, now {now!r:.80}"

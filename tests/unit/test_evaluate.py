@@ -12,7 +12,7 @@ from draftgym.benchmark import report
 from draftgym.benchmark.bench import Bench
 from draftgym.benchmark.cell_race import BenchPlan, coarse_cells, neighbours
 from draftgym.benchmark.config import Cell, EvaluateConfig, largest_size
-from draftgym.benchmark.costs import cost_table, measure_costs
+from draftgym.benchmark.costs import measure_costs
 from draftgym.benchmark.divergence import Divergence, Judge, differing_tokens, first_difference
 from draftgym.benchmark.evaluate import Evaluation, evaluate
 from draftgym.benchmark.methods import HuggingFaceMethod, SessionMethod
@@ -32,6 +32,7 @@ from draftgym.benchmark.summary import identical_prompts
 from draftgym.benchmark.untrained import untrained_controller
 from draftgym.clock import FakeClock
 from draftgym.configuration import load_yaml, validate
+from draftgym.costs.measure import cost_table
 from draftgym.decoder.config import DrafterConfig, PairConfig
 from draftgym.decoder.controllers import FixedController, PlainController
 from draftgym.decoder.pair import ModelPair

@@ -68,7 +68,7 @@ def test_a_killed_collection_equals_an_uninterrupted_one(
 
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     collect(tmp_path)
-    with pytest.raises(TraceError, match=r"plan\.max_new_tokens was 9, now 8"):
+    with pytest.raises(TraceError, match=r"plan\.max_new_tokens: it has 9, this is 8"):
         collect(tmp_path, CONFIG.model_copy(update={"max_new_tokens": 8}))
 
 

@@ -68,7 +68,7 @@ def test_an_interrupted_collection_goes_on(tmp_path: Path) -> None:
 def test_another_plan_is_refused_by_field(tmp_path: Path) -> None:
     part = example(0, (4,))
     write(tmp_path, part)
-    with pytest.raises(TraceError, match=r"plan\.seed was 0, now 1"):
+    with pytest.raises(TraceError, match=r"plan\.seed: it has 0, this is 1"):
         TraceWriter(tmp_path, part.shape, {**PLAN, "seed": 1})
 
 

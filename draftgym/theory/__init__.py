@@ -1,0 +1,1 @@
+"""Bounds on what decisions can save, computed on traces. They decode nothing."""

@@ -1,0 +1,62 @@
+"""Fixed cells on a trace: one depth and one size in all rounds, with mean seconds."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from draftgym.costs.times import Float64Array, Times
+from draftgym.theory.rounds import Positions, play
+from draftgym.traces.trace import Trace
+
+
+def fixed(trace: Trace, times: Times, depth: int, size: int) -> Float64Array:
+    """Mean seconds of a fixed cell.
+
+    Args:
+        trace: Positions and what each setting accepts there.
+        times: Mean seconds of work.
+        depth: Draft passes of every round, at most the trace's deepest.
+        size: Verification size of every round.
+
+    Returns:
+        Seconds of all rounds of each sequence, [sequences].
+
+    Raises:
+        ValueError: A depth that the trace does not hold, or a negative size.
+    """
+    if not 0 <= depth <= trace.shape.max_depth or size < 0:
+        raise ValueError(
+            f"depth: 0 to {trace.shape.max_depth}, size: 0 or more; got {depth}, {size}"
+        )
+    positions = Positions.of(trace)
+    seconds = np.zeros(len(trace.sequences))
+    rows, ends = trace.first[:-1], trace.first[1:]
+    running = np.flatnonzero(rows < ends)
+    unread = np.array([entry.prompt_tokens for entry in trace.sequences], np.int64)
+    while len(running):
+        here = rows[running]
+        played = play(
+            trace, positions, times, here, np.full_like(here, depth), np.full_like(here, size)
+        )
+        seconds[running] += played.seconds
+        drafts = played.depth > 0
+        if drafts.any():
+            first = times.mean("first", unread[running], positions.context[here])
+            seconds[running] += np.where(drafts, first, 0.0)
+        unread[running] = np.where(drafts, 0, unread[running]) + played.emitted
+        rows[running] += played.emitted
+        running = running[rows[running] < ends[running]]
+    return seconds
+
+
+def best_fixed(trace: Trace, times: Times) -> tuple[int, int]:
+    """The cheapest cell (depth, size) of the trace's depths and size grid.
+
+    Args:
+        trace: Positions and what each setting accepts there.
+        times: Mean seconds of work.
+    """
+    cells = list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid))
+    return min(cells, key=lambda cell: float(fixed(trace, times, *cell).sum()))
