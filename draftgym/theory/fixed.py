@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from draftgym.costs.times import Float64Array, Times
-from draftgym.theory.rounds import Positions, play
+from draftgym.theory.follow import follow
 from draftgym.traces.trace import Trace
 
 
@@ -30,25 +30,9 @@ def fixed(trace: Trace, times: Times, depth: int, size: int) -> Float64Array:
         raise ValueError(
             f"depth: 0 to {trace.shape.max_depth}, size: 0 or more; got {depth}, {size}"
         )
-    positions = Positions.of(trace)
-    seconds = np.zeros(len(trace.sequences))
-    rows, ends = trace.first[:-1], trace.first[1:]
-    running = np.flatnonzero(rows < ends)
-    unread = np.array([entry.prompt_tokens for entry in trace.sequences], np.int64)
-    while len(running):
-        here = rows[running]
-        played = play(
-            trace, positions, times, here, np.full_like(here, depth), np.full_like(here, size)
-        )
-        seconds[running] += played.seconds
-        drafts = played.depth > 0
-        if drafts.any():
-            first = times.mean("first", unread[running], positions.context[here])
-            seconds[running] += np.where(drafts, first, 0.0)
-        unread[running] = np.where(drafts, 0, unread[running]) + played.emitted
-        rows[running] += played.emitted
-        running = running[rows[running] < ends[running]]
-    return seconds
+    return follow(
+        trace, times, lambda rows, _: (np.full_like(rows, depth), np.full_like(rows, size))
+    )
 
 
 def best_fixed(trace: Trace, times: Times) -> tuple[int, int]:
