@@ -125,6 +125,7 @@ def _trace(
         tokens=tuple(tokens),
         max_new_tokens=budget,
         sequence=request.sequence,
+        request_id=prompt.request_id,
     )
     return entry, columns
 

@@ -67,6 +67,7 @@ class TracedSequence:
         tokens: Emitted token ids, the first (which prefill makes) included.
         max_new_tokens: Budget of the request, at least `len(tokens)`.
         sequence: Keys the noise of sampling, as in a live session.
+        request_id: What is asked, shared by translations; empty if it has no name of its own.
     """
 
     prompt_id: str
@@ -76,6 +77,7 @@ class TracedSequence:
     tokens: tuple[int, ...]
     max_new_tokens: int
     sequence: int = 0
+    request_id: str = ""
 
 
 @dataclass(frozen=True)

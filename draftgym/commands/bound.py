@@ -1,0 +1,132 @@
+"""How much there is to gain on a trace: fixed cells, the information bound, clairvoyance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from draftgym.benchmark.statistics import Interval, PromptTotals, paired_ratio, time_per_token
+from draftgym.console import print_result, say
+from draftgym.costs.table import LatencyTable
+from draftgym.costs.times import Float64Array
+from draftgym.errors import ConfigurationError
+from draftgym.provenance import provenance
+from draftgym.runtime.folder import first_difference
+from draftgym.theory.bounds import CLAIRVOYANT, INFORMATION, TUNED, Bounds, bounds
+from draftgym.traces.store import load_trace
+from draftgym.traces.trace import Trace
+
+SCHEMA = "draftgym.bound/1"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Bounds by mean measured costs; no method pays for its decisions.
+
+    Fixed cells are tuned, and the information bound is fitted, on other prompts than they are
+    judged on. Intervals are 95% from a paired bootstrap over prompts.
+    """
+
+    trace: Annotated[str, tyro.conf.arg(help="Folder of a trace.")] = "runs/trace"
+    table: Annotated[str, tyro.conf.arg(help="Latency table, from `calibrate`.")] = (
+        "runs/calibration/latency.json"
+    )
+    seed: Annotated[int, tyro.conf.arg(help="Of networks and intervals.")] = 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Work out the bounds; returns the exit status."""
+    arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym bound")
+    trace = load_trace(Path(arguments.trace))
+    table = LatencyTable.load(arguments.table)
+    _check_pair(trace, table, arguments)
+    try:
+        found = bounds(trace, table, seed=arguments.seed)
+    except ValueError as error:
+        raise ConfigurationError(f"{arguments.trace}: {error}; trace more prompts") from error
+    payload = summary(trace, found, arguments.seed)
+    for row in payload["methods"]:
+        low, high = row["over_tuned"]["ci95"]
+        say(
+            f"{row['method']:<36} {row['ms_per_token']:7.2f} ms per token, "
+            f"{row['over_tuned']['ratio']:.3f} [{low:.3f}, {high:.3f}] of the tuned cell's speed"
+        )
+    origin = provenance(extra={"trace": dict(trace.source), "table": table.fingerprint})
+    print_result(SCHEMA, {**payload, "provenance": origin})
+    return 0
+
+
+def summary(trace: Trace, found: Bounds, seed: int) -> dict[str, Any]:
+    """The result line.
+
+    Args:
+        trace: Gives prompts, domains and tokens.
+        found: The bounds.
+        seed: Of the intervals.
+    """
+    used = np.flatnonzero(trace.lengths > 1)
+    totals = {name: _totals(trace, seconds, used) for name, seconds in found.seconds.items()}
+    strata = {entry.prompt_id: entry.domain for entry in trace.sequences}
+    depth, size = found.cell
+    rows = []
+    for name, total in totals.items():
+        pace = time_per_token(total, strata, seed=seed)
+        over = paired_ratio(totals[TUNED], total, strata, seed=seed)
+        rows.append(
+            {
+                "method": name,
+                "ms_per_token": 1e3 * pace.estimate,
+                "ci95": [1e3 * value for value in pace.limits],
+                "over_tuned": _plain(over),
+            }
+        )
+    return {
+        "methods": rows,
+        "best_fixed_hindsight": {"depth": depth, "size": size},
+        "domains": {
+            domain: {
+                name: _share(trace, seconds, domain) for name, seconds in found.seconds.items()
+            }
+            for domain in sorted(set(strata.values()))
+        },
+        "information_share_of_clairvoyant_gap": _gap_share(totals),
+        "prompts": len(used),
+        "positions": len(trace),
+    }
+
+
+def _totals(trace: Trace, seconds: Float64Array, used: np.ndarray[Any, Any]) -> PromptTotals:
+    ids = tuple(trace.sequences[i].prompt_id for i in used)
+    return PromptTotals(ids, seconds[used], (trace.lengths[used] - 1).astype(np.float64))
+
+
+def _share(trace: Trace, seconds: Float64Array, domain: str) -> float:
+    """Milliseconds per token in one domain."""
+    mine = np.array([entry.domain == domain for entry in trace.sequences])
+    return float(1e3 * seconds[mine].sum() / (trace.lengths[mine] - 1).sum())
+
+
+def _gap_share(totals: Mapping[str, PromptTotals]) -> float | None:
+    tuned, informed, ideal = (
+        totals[name].time_per_token for name in (TUNED, INFORMATION, CLAIRVOYANT)
+    )
+    return (tuned - informed) / (tuned - ideal) if tuned > ideal else None
+
+
+def _plain(interval: Interval) -> dict[str, Any]:
+    return {"ratio": interval.estimate, "ci95": interval.limits}
+
+
+def _check_pair(trace: Trace, table: LatencyTable, arguments: Arguments) -> None:
+    difference = first_difference(
+        trace.source["plan"]["fingerprint"], table.fingerprint["pair"], "pair", "the trace"
+    )
+    if difference is not None:
+        raise ConfigurationError(
+            f"{arguments.table} and {arguments.trace} are of different pairs: {difference}"
+        )

@@ -1,0 +1,84 @@
+"""Every bound of a trace beside plain decoding and fixed cells, in seconds per sequence."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from draftgym.costs.times import Float64Array, Times
+from draftgym.theory.clairvoyant import clairvoyant
+from draftgym.theory.fixed import fixed
+from draftgym.theory.information import information_bound
+from draftgym.traces.trace import IntArray, Trace
+
+PLAIN = "plain"
+TUNED = "best fixed, tuned on other prompts"
+HINDSIGHT = "best fixed in hindsight"
+INFORMATION = "information bound"
+CLAIRVOYANT = "clairvoyant"
+SIZE_ONLY = "clairvoyant size, fixed depth"
+DEPTH_ONLY = "clairvoyant depth, fixed size"
+FOLDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What decoding the trace takes, by method.
+
+    Attributes:
+        seconds: Of all rounds of each sequence, [sequences].
+        cell: Depth and size of the best fixed cell in hindsight.
+        folds: Fold of each sequence; what is learned or tuned for it saw other folds only.
+    """
+
+    seconds: Mapping[str, Float64Array]
+    cell: tuple[int, int]
+    folds: IntArray
+
+
+def bounds(trace: Trace, times: Times, *, seed: int = 0) -> Bounds:
+    """Work out every bound.
+
+    Args:
+        trace: Positions and what each setting accepts there.
+        times: Mean seconds of work; no method pays for deciding.
+        seed: Of the networks of the information bound.
+
+    Raises:
+        ValueError: If the prompts fall into fewer than three folds.
+    """
+    folds = fold_of(trace)
+    cells = list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid))
+    table = np.stack([fixed(trace, times, *cell) for cell in cells])  # [cells, sequences]
+    best = cells[int(table.sum(1).argmin())]
+    tuned = np.zeros(len(trace.sequences))
+    for fold in np.unique(folds):
+        mine = folds == fold
+        tuned[mine] = table[int(table[:, ~mine].sum(1).argmin()), mine]
+    depth, size = best
+    seconds = {
+        PLAIN: table[cells.index((0, 0))],
+        TUNED: tuned,
+        HINDSIGHT: table[cells.index(best)],
+        INFORMATION: information_bound(trace, times, folds, seed=seed),
+        DEPTH_ONLY: clairvoyant(trace, times, sizes=(size,)).seconds,
+        SIZE_ONLY: clairvoyant(trace, times, depths=(depth,)).seconds,
+        CLAIRVOYANT: clairvoyant(trace, times).seconds,
+    }
+    return Bounds(seconds, best, folds)
+
+
+def fold_of(trace: Trace) -> IntArray:
+    """Fold of each sequence: by prompt, with the translations of a request together."""
+    return np.array(
+        [
+            int(hashlib.sha256((entry.request_id or entry.prompt_id).encode()).hexdigest(), 16)
+            % FOLDS
+            for entry in trace.sequences
+        ],
+        np.int64,
+    )
