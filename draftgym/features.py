@@ -11,17 +11,21 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from draftgym.state import NO_CONFIDENCE, Confidence, Float32Array, History, RoundState
 
+if TYPE_CHECKING:
+    from draftgym.batch_state import BatchConfidence, RoundBatch
+
 Float64Array = NDArray[np.float64]
+Entry = TypeVar("Entry")
 
 LAYOUT_SCHEMA = "draftgym.features/1"
 """Bump the number when an entry changes meaning without changing name, bounds or unit."""
@@ -212,12 +216,12 @@ class FeatureLayout:
         confidence = _confidence(state)
         expected = [0.0, *itertools.accumulate(_survival(confidence.node_scores))]
         deepest = len(expected) - 1
-        scratch[:] = [
-            *self._acceptance(state.history),
-            *self._round(state, confidence, expected[-1]),
+        scratch[:] = size_entries(
+            self._acceptance(state.history),
+            self._round(state, confidence, expected[-1]),
             state.nodes,
-            *[expected[min(size, deepest)] for size in self.size_grid[1:]],
-        ]
+            [expected[min(size, deepest)] for size in self.size_grid[1:]],
+        )
         return scratch
 
     def _acceptance(self, history: History) -> list[float]:
@@ -236,14 +240,12 @@ class FeatureLayout:
             full = 1.0 if 0 < possible <= accepted[0] else 0.0
         missing = (0.0,) * (count - seen)
         shown = seen or 1
-        memory.acceptance = [
-            *accepted, *missing,
-            *drafted, *missing,
-            *verified, *missing,
+        memory.acceptance = acceptance_entries(
+            (*accepted, *missing, *drafted, *missing, *verified, *missing),
             seen,
-            sum(accepted) / shown, sum(drafted) / shown, sum(verified) / shown,
+            (sum(accepted) / shown, sum(drafted) / shown, sum(verified) / shown),
             full,
-        ]  # fmt: skip
+        )
         memory.history, memory.rounds = history, history.rounds
         return memory.acceptance
 
@@ -255,28 +257,28 @@ class FeatureLayout:
         known = 1.0 if frontier and state.depth else 0.0
         # An absent slot reads as the least likely path.
         absent = (-math.inf,) * (self.beam_width - len(frontier))
-        return [
-            known, *frontier[: self.beam_width], *absent, best, expected,
-            confidence.margin, confidence.entropy,
-            state.depth, state.max_depth, state.max_size,
-            state.context_tokens / max(state.context_limit, 1),
+        return round_entries(
+            state,
+            confidence,
+            known,
+            (*frontier[: self.beam_width], *absent),
+            best,
+            expected,
             state.remaining_tokens / max(state.max_new_tokens, 1),
-            state.remaining_tokens,
             math.log2(1 + max(state.uningested_tokens, 0)),
-            state.costs.draft_pass_over_plain, state.costs.verify_slope_over_plain,
-        ]  # fmt: skip
+        )
 
     @cached_property
     def _memory(self) -> _Memory:
         return _Memory()
 
     @cached_property
-    def _depth_block(self) -> _Block:
-        return _Block(self.depth_features)
+    def _depth_block(self) -> Block:
+        return Block(self.depth_features)
 
     @cached_property
-    def _size_block(self) -> _Block:
-        return _Block(self.size_features)
+    def _size_block(self) -> Block:
+        return Block(self.size_features)
 
 
 @dataclass(slots=True)
@@ -288,7 +290,70 @@ class _Memory:
     acceptance: list[float] = field(default_factory=list)
 
 
-class _Block:
+def acceptance_entries(
+    rounds: Iterable[Entry], seen: Entry, means: Iterable[Entry], fully_accepted: Entry
+) -> list[Entry]:
+    """The unscaled history block in the order of `depth_features`: numbers, or columns of rounds.
+
+    Args:
+        rounds: Accepted, drafted and verified tokens, each newest first.
+        seen: Rounds that these hold.
+        means: Of the three.
+        fully_accepted: Whether the last round kept all it could, 0 or 1.
+    """
+    return [*rounds, seen, *means, fully_accepted]
+
+
+def round_entries(
+    state: RoundState | RoundBatch,
+    confidence: Confidence | BatchConfidence,
+    known: Entry,
+    frontier: Iterable[Entry],
+    best: Entry,
+    expected: Entry,
+    remaining_fraction: Entry,
+    doublings: Entry,
+) -> list[Entry]:
+    """The unscaled entries of the running round, in the order of `depth_features`.
+
+    Args:
+        state: One round or a batch.
+        confidence: Of the same.
+        known: Whether there is a law behind the frontier, 0 or 1.
+        frontier: Scores by slot, -inf where there is none.
+        best: Probability of the best path.
+        expected: Accepted tokens that the whole tree promises.
+        remaining_fraction: Remaining tokens over the budget.
+        doublings: log2(1 + tokens not yet ingested).
+    """
+    entries: list[Any] = [
+        known, *frontier, best, expected,
+        confidence.margin, confidence.entropy,
+        state.depth, state.max_depth, state.max_size,
+        state.context_tokens / max(state.context_limit, 1),
+        remaining_fraction,
+        state.remaining_tokens,
+        doublings,
+        state.costs.draft_pass_over_plain, state.costs.verify_slope_over_plain,
+    ]  # fmt: skip
+    return entries
+
+
+def size_entries(
+    acceptance: Iterable[Entry], running: Iterable[Entry], nodes: Entry, expected: Iterable[Entry]
+) -> list[Entry]:
+    """The unscaled size observation, in the order of `size_features`.
+
+    Args:
+        acceptance: From `acceptance_entries`.
+        running: From `round_entries`.
+        nodes: Drafted tokens in the tree.
+        expected: Accepted tokens that the best V nodes promise, by grid V above 0.
+    """
+    return [*acceptance, *running, nodes, *expected]
+
+
+class Block:
     """Scale, bounds and scratch memory of one observation kind.
 
     Scratch is float64 so that no raw value overflows on its way to the bounds.
@@ -300,10 +365,10 @@ class _Block:
         self.scratch = np.zeros(len(features), np.float64)
 
     def bounded(self, raw: Float64Array) -> Float32Array:
-        """Raw values scaled, clipped and in float32; NaN becomes the lower bound."""
+        """Raw values, [..., entries], scaled, clipped, in float32; NaN becomes the lower bound."""
         scaled = raw * self.scale
         np.fmax(scaled, self.low, out=scaled)
-        out = np.empty(len(scaled), np.float32)
+        out = np.empty(scaled.shape, np.float32)
         np.minimum(scaled, self.high, out=out)
         return out
 

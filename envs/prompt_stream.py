@@ -11,27 +11,34 @@ import numpy as np
 class PromptStream:
     """Endless prompt order in which every prompt of the worker's share comes up equally often.
 
-    The worker's number is part of the seed, and workers own disjoint shares. SB3 seeds worker i
-    with seed + i, so that neighbouring runs would otherwise share most of their streams.
+    The worker's number is part of the seed, and live workers own disjoint shares. SB3 seeds
+    worker i with seed + i, so that neighbouring runs would otherwise share most of their streams.
 
     Args:
         prompts: Number of prompts over all workers.
         seed: Seed of the order; fresh entropy when None.
         worker: This worker's number.
         workers: Number of workers.
+        disjoint: False gives every worker all prompts, each in an order of its own.
 
     Raises:
         ValueError: If a number is out of range or a worker would get no prompt.
     """
 
     def __init__(
-        self, prompts: int, seed: int | None = None, worker: int = 0, workers: int = 1
+        self,
+        prompts: int,
+        seed: int | None = None,
+        worker: int = 0,
+        workers: int = 1,
+        *,
+        disjoint: bool = True,
     ) -> None:
         if not 0 <= worker < workers:
             raise ValueError(f"worker: must be 0 to {workers - 1}, got {worker}")
-        if prompts < workers:
+        if prompts < (workers if disjoint else 1):
             raise ValueError(f"prompts: at least one per worker is needed, got {prompts}")
-        self._share = np.arange(worker, prompts, workers)
+        self._share = np.arange(worker, prompts, workers) if disjoint else np.arange(prompts)
         self._worker = worker
         self.seed(seed)
 

@@ -17,7 +17,32 @@ RewardKind = Literal["rate", "throughput", "time_per_token", "emitted", "time_co
 REWARD_KINDS: tuple[RewardKind, ...] = get_args(RewardKind)
 
 # Below any real round; keeps ratios finite under a simulated clock that charges nothing.
-_LEAST_SECONDS = 1e-9
+LEAST_SECONDS = 1e-9
+
+
+def check_kind(kind: str) -> None:
+    """Refuse an unknown reward kind.
+
+    Raises:
+        ValueError: Naming it and the accepted ones.
+    """
+    if kind not in REWARD_KINDS:
+        raise ValueError(f"reward: unknown {kind!r}; accepted: {', '.join(REWARD_KINDS)}")
+
+
+def check_pace(window_rounds: int, initial_seconds_per_token: float | None) -> None:
+    """Refuse a pace that cannot be measured.
+
+    Raises:
+        ValueError: If an argument is not positive.
+    """
+    if window_rounds < 1:
+        raise ValueError(f"window_rounds: must be at least 1, got {window_rounds}")
+    if initial_seconds_per_token is not None and not 0 < initial_seconds_per_token < math.inf:
+        raise ValueError(
+            "initial_seconds_per_token: must be positive and finite, "
+            f"got {initial_seconds_per_token}"
+        )
 
 
 class RateTracker:
@@ -37,13 +62,7 @@ class RateTracker:
     def __init__(
         self, window_rounds: int = 512, initial_seconds_per_token: float | None = None
     ) -> None:
-        if window_rounds < 1:
-            raise ValueError(f"window_rounds: must be at least 1, got {window_rounds}")
-        if initial_seconds_per_token is not None and not 0 < initial_seconds_per_token < math.inf:
-            raise ValueError(
-                "initial_seconds_per_token: must be positive and finite, "
-                f"got {initial_seconds_per_token}"
-            )
+        check_pace(window_rounds, initial_seconds_per_token)
         self._rounds: deque[tuple[float, int]] = deque(maxlen=window_rounds)
         self._initial = initial_seconds_per_token
 
@@ -91,8 +110,7 @@ class RoundReward:
     """
 
     def __init__(self, kind: RewardKind, rate: RateTracker) -> None:
-        if kind not in REWARD_KINDS:
-            raise ValueError(f"reward: unknown {kind!r}; accepted: {', '.join(REWARD_KINDS)}")
+        check_kind(kind)
         self.kind = kind
         self.rate = rate
         self._charged = 0.0
@@ -118,7 +136,7 @@ class RoundReward:
                 pace = seconds / max(tokens, 1)
             return tokens * pace - (seconds - self._charged)
         if self.kind == "throughput":
-            return tokens / max(seconds, _LEAST_SECONDS)
+            return tokens / max(seconds, LEAST_SECONDS)
         if self.kind == "time_per_token":
             return -seconds / max(tokens, 1)
         return float(tokens) if self.kind == "emitted" else -seconds

@@ -123,7 +123,8 @@ def test_importing_the_package_registers_and_loads_nothing_heavy() -> None:
 import sys
 import gymnasium, envs
 names = [name for name in gymnasium.registry if name.startswith("DraftGym/")]
-assert sorted(names) == ["DraftGym/DraftDepth-v0", "DraftGym/VerifySize-v0"], names
+kinds = ("DraftDepth", "DraftDepthReplay", "VerifySize", "VerifySizeReplay")
+assert sorted(names) == [f"DraftGym/{kind}-v0" for kind in kinds], names
 heavy = {"torch", "transformers", "stable_baselines3", "wandb"} & set(sys.modules)
 assert not heavy, heavy
 """
