@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import tyro
 
-from draftgym.benchmark.config import Cell, depths, largest_size
-from draftgym.benchmark.runner import encode, pinned_threads
+from draftgym.benchmark.runner import pinned_threads
 from draftgym.clock import WallClock
-from draftgym.configuration import validate
+from draftgym.commands._traced import open_traced, spread_cells
 from draftgym.console import print_result, progress, say
-from draftgym.decoder.config import DrafterConfig
 from draftgym.decoder.pair import load_pair
-from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
-from draftgym.prompts import load_prompts
 from draftgym.provenance import provenance
-from draftgym.traces.config import TraceConfig
-from draftgym.traces.store import load_trace
-from draftgym.traces.trace import Trace
 from draftgym.traces.verify import compare_with_live
 
 SCHEMA = "draftgym.check_trace/1"
@@ -50,25 +41,16 @@ def main(argv: Sequence[str]) -> int:
     for name in ("prompts", "cells"):
         if getattr(arguments, name) < 1:
             raise ConfigurationError(f"--{name}: must be at least 1")
-    trace = load_trace(Path(arguments.trace))
-    config = _config(trace, arguments.trace)
-    prompts = load_prompts(config.prompts, config.split, config.count, config.seed)
-    _same_prompts(trace, [prompt.id for prompt in prompts], arguments.trace)
+    traced = open_traced(arguments.trace)
+    config = traced.config
     cells = spread_cells(config.pair.drafter, config.size_grid, arguments.cells)
     pair = load_pair(config.pair)
-    session = DecoderSession(
-        pair,
-        pair.new_drafter(),
-        clock=WallClock(pair.device),
-        max_depth=config.pair.drafter.max_depth,
-        max_size=config.size_grid[-1],
-        ignore_eos=config.ignore_eos,
-    )
-    requests = encode(prompts, pair.encode_prompt)[: arguments.prompts]
+    session = traced.session(pair, WallClock(pair.device))
+    requests = traced.requests(pair, arguments.prompts)
     say(f"{pair.device}, {pair.dtype}; {config.pair.sampling.describe()}; {len(cells)} cells")
     with pinned_threads(config.pair.threads), progress("check", len(requests) * len(cells)) as bar:
         tokens = [request.tokens for request in requests]
-        found = compare_with_live(trace, session, tokens, cells, bar)
+        found = compare_with_live(traced.trace, session, tokens, cells, bar)
     for entry in found.mismatches[:SHOWN]:
         word = "near-tie, not counted" if entry.near_tie else "DIFFERS"
         say(
@@ -89,27 +71,3 @@ def main(argv: Sequence[str]) -> int:
     }
     print_result(SCHEMA, payload)
     return 0 if found.ok else 1
-
-
-def spread_cells(drafter: DrafterConfig, size_grid: Sequence[int], count: int) -> list[Cell]:
-    """Fixed cells spread over the table of depths and sizes that the drafter can fill."""
-    table = [
-        Cell(depth=depth, size=size)
-        for depth in depths(drafter)
-        for size in size_grid
-        if 0 < size <= largest_size(drafter, depth)
-    ]
-    chosen = np.linspace(0, len(table) - 1, min(count, len(table))).round().astype(int)
-    return [table[i] for i in dict.fromkeys(chosen.tolist())]
-
-
-def _config(trace: Trace, folder: str) -> TraceConfig:
-    plan = {name: value for name, value in trace.source["plan"].items() if name != "fingerprint"}
-    return validate(plan, TraceConfig, f"{folder}/manifest.json: plan")
-
-
-def _same_prompts(trace: Trace, ids: Sequence[str], folder: str) -> None:
-    if [entry.prompt_id for entry in trace.sequences] != list(ids):
-        raise ConfigurationError(
-            f"{folder}: the prompts that it was made from have changed; make it anew"
-        )

@@ -12,6 +12,7 @@ import pytest
 from draftgym.benchmark.config import Cell
 from draftgym.clock import FakeClock
 from draftgym.commands import check_trace as command
+from draftgym.commands._traced import spread_cells
 from draftgym.decoder.config import DrafterConfig
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.session import DecoderSession
@@ -91,6 +92,6 @@ def test_the_verb(
 
 
 def test_cells_are_spread_over_what_the_drafter_fills() -> None:
-    cells = command.spread_cells(DrafterConfig(), (0, 1, 4, 32), 6)
+    cells = spread_cells(DrafterConfig(), (0, 1, 4, 32), 6)
     assert len(cells) == 6 and cells[0].depth == 0 and cells[-1] == Cell(depth=8, size=32)
-    assert len(command.spread_cells(DrafterConfig(kind="ngram"), (0, 1, 4), 9)) == 2
+    assert len(spread_cells(DrafterConfig(kind="ngram"), (0, 1, 4), 9)) == 2

@@ -1,0 +1,82 @@
+"""What a trace was made of, put together again for comparisons with live decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from draftgym.benchmark.config import Cell, depths, largest_size
+from draftgym.benchmark.runner import Request, encode
+from draftgym.clock import Clock
+from draftgym.configuration import validate
+from draftgym.decoder.config import DrafterConfig
+from draftgym.decoder.pair import ModelPair
+from draftgym.decoder.session import DecoderSession
+from draftgym.errors import ConfigurationError
+from draftgym.prompts import Prompt, load_prompts
+from draftgym.traces.config import TraceConfig
+from draftgym.traces.store import load_trace
+from draftgym.traces.trace import Trace
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A trace with the configuration and the prompts that it was made from.
+
+    Attributes:
+        trace: The trace.
+        config: Of the trace.
+        prompts: In the order of its sequences.
+    """
+
+    trace: Trace
+    config: TraceConfig
+    prompts: tuple[Prompt, ...]
+
+    def requests(self, pair: ModelPair, count: int) -> list[Request]:
+        """The first prompts, encoded; sampled as they were traced."""
+        return encode(self.prompts, pair.encode_prompt)[:count]
+
+    def session(self, pair: ModelPair, clock: Clock) -> DecoderSession:
+        """A live session with the trace's limits."""
+        return DecoderSession(
+            pair,
+            pair.new_drafter(),
+            clock=clock,
+            max_depth=self.config.pair.drafter.max_depth,
+            max_size=self.config.size_grid[-1],
+            ignore_eos=self.config.ignore_eos,
+        )
+
+
+def open_traced(folder: str) -> Traced:
+    """Load a trace and what it was made from; loads no model.
+
+    Raises:
+        TraceError: No complete trace there.
+        ConfigurationError: The prompts have changed since.
+    """
+    trace = load_trace(Path(folder))
+    plan = {name: value for name, value in trace.source["plan"].items() if name != "fingerprint"}
+    config = validate(plan, TraceConfig, f"{folder}/manifest.json: plan")
+    prompts = load_prompts(config.prompts, config.split, config.count, config.seed)
+    if [entry.prompt_id for entry in trace.sequences] != [prompt.id for prompt in prompts]:
+        raise ConfigurationError(
+            f"{folder}: the prompts that it was made from have changed; make it anew"
+        )
+    return Traced(trace, config, tuple(prompts))
+
+
+def spread_cells(drafter: DrafterConfig, size_grid: Sequence[int], count: int) -> list[Cell]:
+    """Fixed cells spread over the table of depths and sizes that the drafter can fill."""
+    table = [
+        Cell(depth=depth, size=size)
+        for depth in depths(drafter)
+        for size in size_grid
+        if 0 < size <= largest_size(drafter, depth)
+    ]
+    chosen = np.linspace(0, len(table) - 1, min(count, len(table))).round().astype(int)
+    return [table[i] for i in dict.fromkeys(chosen.tolist())]
