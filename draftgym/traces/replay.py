@@ -315,7 +315,8 @@ class ReplayBatch:
         return "context" if full else "eos"
 
     def _draw_passes(self, kind: Literal["first", "later"], who: IntArray) -> Float64Array:
-        return self._draw(kind, self.uningested[who], self.context[who])
+        units = self.uningested[who] if kind == "first" else np.zeros(len(who), np.int64)
+        return self._draw(kind, units, self.context[who])
 
     def _draw(self, kind: Work, units: IntArray, context: IntArray) -> Float64Array:
         return self.times.draw(kind, units, context, self._random)
