@@ -30,6 +30,10 @@ PACKAGES = (
 )
 
 
+HARDWARE = ("cpu", "cores", "threads", "device", "dtype")
+"""What measured costs hang on; a policy carries that of the machine it was trained on."""
+
+
 def provenance(
     device: object = None, dtype: object = None, extra: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -72,7 +76,7 @@ def provenance(
 
 
 def hardware(device: object, dtype: object) -> dict[str, Any]:
-    """What measured costs hang on; a policy carries that of the machine it was trained on.
+    """The entries of `HARDWARE` for this process.
 
     Args:
         device: Device the models run on.

@@ -12,11 +12,13 @@ from draftgym.benchmark.config import Cell, depths, largest_size
 from draftgym.benchmark.runner import Request, encode
 from draftgym.clock import Clock
 from draftgym.configuration import validate
+from draftgym.costs.table import LatencyTable
 from draftgym.decoder.config import DrafterConfig
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import Prompt, load_prompts
+from draftgym.runtime.folder import first_difference
 from draftgym.traces.config import TraceConfig
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
@@ -80,3 +82,16 @@ def spread_cells(drafter: DrafterConfig, size_grid: Sequence[int], count: int) -
     ]
     chosen = np.linspace(0, len(table) - 1, min(count, len(table))).round().astype(int)
     return [table[i] for i in dict.fromkeys(chosen.tolist())]
+
+
+def check_same_pair(trace: Trace, table: LatencyTable, folder: str, file: str) -> None:
+    """Refuse a table of another pair than the trace's.
+
+    Raises:
+        ConfigurationError: Naming the first field that differs, with both values.
+    """
+    difference = first_difference(
+        trace.source["plan"]["fingerprint"], table.fingerprint["pair"], "pair", "the trace"
+    )
+    if difference is not None:
+        raise ConfigurationError(f"{file} and {folder} are of different pairs: {difference}")

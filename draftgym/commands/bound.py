@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,22 +11,26 @@ import numpy as np
 import tyro
 
 from draftgym.benchmark.statistics import Interval, PromptTotals, paired_ratio, time_per_token
+from draftgym.commands._traced import check_same_pair
 from draftgym.console import print_result, say
 from draftgym.costs.table import LatencyTable
 from draftgym.costs.times import Float64Array
 from draftgym.errors import ConfigurationError
-from draftgym.provenance import provenance
-from draftgym.runtime.folder import first_difference
+from draftgym.provenance import HARDWARE, provenance
+from draftgym.runtime import ExportedController, load
+from draftgym.runtime.batch import ExportedBatch
 from draftgym.theory.bounds import CLAIRVOYANT, INFORMATION, TUNED, Bounds, bounds
+from draftgym.traces.judge import judge
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
 
 SCHEMA = "draftgym.bound/1"
+POLICY = "policy, decisions included"
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Bounds by mean measured costs; no method pays for its decisions.
+    """Bounds by mean measured costs; only a policy pays for its decisions.
 
     Fixed cells are tuned, and the information bound is fitted, on other prompts than they are
     judged on. Intervals are 95% from a paired bootstrap over prompts.
@@ -36,6 +40,9 @@ class Arguments:
     table: Annotated[str, tyro.conf.arg(help="Latency table, from `calibrate`.")] = (
         "runs/calibration/latency.json"
     )
+    policy: Annotated[
+        str | None, tyro.conf.arg(help="Folder of an exported policy, judged on the trace too.")
+    ] = None
     seed: Annotated[int, tyro.conf.arg(help="Of networks and intervals.")] = 0
 
 
@@ -44,11 +51,17 @@ def main(argv: Sequence[str]) -> int:
     arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym bound")
     trace = load_trace(Path(arguments.trace))
     table = LatencyTable.load(arguments.table)
-    _check_pair(trace, table, arguments)
+    check_same_pair(trace, table, arguments.trace, arguments.table)
+    policy = None if arguments.policy is None else _policy(arguments.policy, table)
     try:
         found = bounds(trace, table, seed=arguments.seed)
     except ValueError as error:
         raise ConfigurationError(f"{arguments.trace}: {error}; trace more prompts") from error
+    if policy is not None:
+        seconds = judge(
+            trace, table, policy.policy.layout, ExportedBatch(policy.policy), policy.costs
+        )
+        found = replace(found, seconds={**found.seconds, POLICY: seconds})
     payload = summary(trace, found, arguments.seed)
     for row in payload["methods"]:
         low, high = row["over_tuned"]["ci95"]
@@ -100,6 +113,11 @@ def summary(trace: Trace, found: Bounds, seed: int) -> dict[str, Any]:
     }
 
 
+def _policy(folder: str, table: LatencyTable) -> ExportedController:
+    here = {name: table.fingerprint[name] for name in HARDWARE}
+    return load(folder, table.fingerprint["pair"], here)
+
+
 def _totals(trace: Trace, seconds: Float64Array, used: np.ndarray[Any, Any]) -> PromptTotals:
     ids = tuple(trace.sequences[i].prompt_id for i in used)
     return PromptTotals(ids, seconds[used], (trace.lengths[used] - 1).astype(np.float64))
@@ -120,13 +138,3 @@ def _gap_share(totals: Mapping[str, PromptTotals]) -> float | None:
 
 def _plain(interval: Interval) -> dict[str, Any]:
     return {"ratio": interval.estimate, "ci95": interval.limits}
-
-
-def _check_pair(trace: Trace, table: LatencyTable, arguments: Arguments) -> None:
-    difference = first_difference(
-        trace.source["plan"]["fingerprint"], table.fingerprint["pair"], "pair", "the trace"
-    )
-    if difference is not None:
-        raise ConfigurationError(
-            f"{arguments.table} and {arguments.trace} are of different pairs: {difference}"
-        )
