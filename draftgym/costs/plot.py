@@ -29,7 +29,9 @@ def latency_plot(table: LatencyTable) -> bytes:
         buckets = table.buckets(kind)
         _draw(axes, {bucket.name: 1e3 * bucket.seconds for bucket in buckets})
         axes.set_ylabel(f"{kind}, ms")
-    panels[0].set_title("raw samples, quartiles and median; the slowest 1% may lie above the panel")
+    panels[0].set_title(
+        "samples at the usual pace, quartiles and median; the slowest 1% may lie above"
+    )
     return png(figure)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from draftgym.costs.drift import slowness
 from draftgym.costs.times import Float64Array, Work
 from draftgym.errors import DraftGymError
 from draftgym.state import RoundRecord
@@ -33,12 +35,14 @@ class Samples:
     Attributes:
         units: Tokens ingested ("first") or drafted tokens verified ("verify"), else 0; [n].
         context: Committed tokens before the round, [n].
-        seconds: Finite and not negative, [n].
+        seconds: As measured, finite and not negative, [n].
+        slowness: Of the machine at that time, from `draftgym.costs.drift`, positive, [n].
     """
 
     units: IntArray
     context: IntArray
     seconds: Float64Array
+    slowness: Float64Array
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -51,6 +55,14 @@ class Samples:
                 raise LatencyError(f"{entry.name}: no sample")
             if not np.isfinite(column).all() or (column < 0).any():
                 raise LatencyError(f"{entry.name}: holds a value that is negative or not finite")
+        if (self.slowness == 0).any():
+            raise LatencyError("slowness: must be positive")
+
+    @property
+    def steady(self) -> Float64Array:
+        """Seconds at the machine's usual pace, [n]."""
+        result: Float64Array = self.seconds / self.slowness
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class Bucket:
         kind: Kind of work.
         units: Its smallest units.
         context: Smallest and largest context tokens; None where there is no largest.
-        seconds: Raw samples, [n].
+        seconds: Samples at the machine's usual pace, [n].
     """
 
     kind: Work
@@ -108,7 +120,7 @@ class Buckets:
         chosen = np.isin(keys, self._knots)
         cells = np.searchsorted(self._knots, keys[chosen]) * len(self._edges)
         cells = cells + self._context_bucket(samples.context[chosen])
-        seconds = samples.seconds[chosen]
+        seconds = samples.steady[chosen]
         self._samples = seconds[np.argsort(cells, kind="stable")]
         self._counts = np.bincount(cells, minlength=len(self._knots) * len(self._edges))
         self._starts = np.cumsum(self._counts) - self._counts
@@ -204,32 +216,39 @@ def samples_of(
     Raises:
         LatencyError: No round, none of them a plain step's size, or seconds that cannot be.
     """
-    rows: dict[Work, list[tuple[int, int, float]]] = {
+    if not records:
+        raise LatencyError("records: no round was measured")
+    factors = slowness(records)
+    rows: dict[Work, list[tuple[int, int, float, float]]] = {
         "propose": [], "first": [], "later": [], "verify": [], "commit": [],
     }  # fmt: skip
-    for record in [*records, *openings]:
-        passes = [(record.uningested_tokens, record.context_tokens, s) for s in record.pass_seconds]
-        rows["first"] += passes[:1]
-    for record in records:
+    # Openings are not interleaved with anything: their drift is not known.
+    for record, slow in chain(zip(records, factors, strict=True), zip(openings, repeat(1.0))):
+        unread, context = record.uningested_tokens, record.context_tokens
+        rows["first"] += [(unread, context, s, slow) for s in record.pass_seconds[:1]]
+    for record, slow in zip(records, factors, strict=True):
         context = record.context_tokens
         propose = record.draft_seconds - sum(record.pass_seconds)
         rest = record.seconds - record.draft_seconds - record.verify_seconds - record.policy_seconds
-        rows["propose"].append((0, context, propose))
-        rows["later"] += [(0, context, seconds) for seconds in record.pass_seconds[1:]]
-        rows["verify"].append((record.size, context, record.verify_seconds))
-        rows["commit"].append((0, context, rest))
-    if not records:
-        raise LatencyError("records: no round was measured")
+        rows["propose"].append((0, context, propose, slow))
+        rows["later"] += [(0, context, seconds, slow) for seconds in record.pass_seconds[1:]]
+        rows["verify"].append((record.size, context, record.verify_seconds, slow))
+        rows["commit"].append((0, context, rest, slow))
     if all(record.size for record in records):
         raise LatencyError("verify: no plain step (size 0) was measured")
     return {kind: _checked(kind, entries) for kind, entries in rows.items() if entries}
 
 
-def _checked(kind: Work, entries: Sequence[tuple[int, int, float]]) -> Samples:
-    units, context, seconds = (np.asarray(column) for column in zip(*entries, strict=True))
+def _checked(kind: Work, entries: Sequence[tuple[int, int, float, float]]) -> Samples:
+    units, context, seconds, slow = (np.asarray(column) for column in zip(*entries, strict=True))
     rounded = np.where((seconds < 0) & (seconds > -_ROUNDING_SECONDS), 0.0, seconds)
     try:
-        return Samples(units.astype(np.int64), context.astype(np.int64), rounded.astype(np.float64))
+        return Samples(
+            units.astype(np.int64),
+            context.astype(np.int64),
+            rounded.astype(np.float64),
+            slow.astype(np.float64),
+        )
     except LatencyError as error:
         raise LatencyError(f"{kind}: {error}") from error
 

@@ -1,13 +1,14 @@
 """The latency table: raw measured seconds of every kind of work, and their means.
 
-Means follow the samples as they are: nothing is smoothed or forced to grow with the work.
+Samples count at the machine's usual pace (`draftgym.costs.drift`). Their means follow them as they
+are: nothing is smoothed or forced to grow with the work.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from draftgym.runtime.timing import DecisionSeconds
 from draftgym.state import RoundRecord
 from draftgym.storage import plain, write_json
 
-SCHEMA = "draftgym.latency/1"
+SCHEMA = "draftgym.latency/2"
 CONTEXT_EDGES = (0, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
@@ -142,7 +143,7 @@ class LatencyTable:
             "decision_seconds": asdict(self.decision_seconds),
             "context_edges": self.context_edges,
             "samples": {
-                kind: {"units": part.units, "context": part.context, "seconds": part.seconds}
+                kind: {entry.name: getattr(part, entry.name) for entry in fields(Samples)}
                 for kind, part in self.samples.items()
             },
         }
@@ -197,6 +198,7 @@ def _read_samples(kind: str, part: Mapping[str, Any]) -> Samples:
             _numbers("units", part, "iu").astype(np.int64),
             _numbers("context", part, "iu").astype(np.int64),
             _numbers("seconds", part, "iuf").astype(np.float64),
+            _numbers("slowness", part, "iuf").astype(np.float64),
         )
     except LatencyError as error:
         raise LatencyError(f"samples.{kind}.{error}") from error

@@ -180,7 +180,7 @@ def test_arrays_are_answered_entry_by_entry(
     assert np.diagonal(grid).tolist() == together.tolist()
     drawn = made.draw(kind, units[:, None], contexts, random)
     assert drawn.shape == grid.shape
-    assert set(drawn.ravel()) <= set(made.samples[kind].seconds)
+    assert set(drawn.ravel()) <= set(made.samples[kind].steady)
     assert made.mean(kind, 3, 50).shape == made.draw(kind, 3, 50, random).shape == ()
 
 
@@ -240,9 +240,9 @@ def test_tables_without_what_every_round_has_are_refused() -> None:
     with pytest.raises(LatencyError, match="commit: no sample"):
         LatencyTable({kind: made.samples[kind] for kind in ("propose", "verify")}, PRINT, DECISIONS)
     with pytest.raises(LatencyError, match="units: no sample"):
-        Samples(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        Samples(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     with pytest.raises(LatencyError, match=r"units: shape \[2\], expected \[1\]"):
-        Samples(np.zeros(2, np.int64), np.zeros(1, np.int64), np.zeros(1))
+        Samples(np.zeros(2, np.int64), np.zeros(1, np.int64), np.zeros(1), np.ones(1))
     with pytest.raises(LatencyError, match=r"decision_seconds\.size"):
         LatencyTable(made.samples, PRINT, DecisionSeconds(0.0, float("nan")))
     with pytest.raises(LatencyError, match=r"context_edges: must increase from 0, got \[1, 5\]"):
@@ -291,19 +291,39 @@ def test_fingerprint_names_what_makes_time() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "draftgym.latency/9"}, "schema: expected 'draftgym.latency/1'"),
-        ({"samples": {"dance": {"units": [0], "context": [1], "seconds": [0.1]}}}, "dance"),
+        ({"schema": "draftgym.latency/9"}, "schema: expected 'draftgym.latency/2'"),
+        (
+            {
+                "samples": {
+                    "dance": {"units": [0], "context": [1], "seconds": [0.1], "slowness": [1]}
+                }
+            },
+            "dance",
+        ),
         ({"samples": {"verify": {"units": [0], "context": [1]}}}, "damaged: KeyError"),
         (
             {"samples": {"verify": {"units": [0.5], "context": [1], "seconds": [0.1]}}},
             "samples.verify.units: must hold numbers",
         ),
         (
-            {"samples": {"verify": {"units": [0], "context": [1], "seconds": [None]}}},
+            {
+                "samples": {
+                    "verify": {"units": [0], "context": [1], "seconds": [None], "slowness": [1]}
+                }
+            },
             "samples.verify.seconds: must hold numbers",
         ),
         (
-            {"samples": {"verify": {"units": [0], "context": [1], "seconds": [float("nan")]}}},
+            {
+                "samples": {
+                    "verify": {
+                        "units": [0],
+                        "context": [1],
+                        "seconds": [float("nan")],
+                        "slowness": [1],
+                    }
+                }
+            },
             "samples.verify.seconds: holds a value",
         ),
         ({"decision_seconds": {"depth": 0.0}}, "decision_seconds|propose"),
