@@ -53,7 +53,7 @@ class Arguments:
     """Training configuration, a YAML file: pair, layout, prompts."""
     output: Path = Path("runs/calibration")
     """Folder of `latency.json` and `latency.png`."""
-    rounds: int = 40
+    rounds: int = 60
     """Rounds per verification size, roughly: those that open or end a request do not count."""
     prompts: int = 12
     """Prompts of the policy split, spread over their lengths."""

@@ -23,7 +23,7 @@ from draftgym.state import RoundRecord
 from draftgym.storage import plain, write_json
 
 SCHEMA = "draftgym.latency/2"
-CONTEXT_EDGES = (0, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+CONTEXT_EDGES = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 class LatencyTable:
