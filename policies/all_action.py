@@ -34,8 +34,6 @@ from draftgym.traces.judge import MeanTimes
 from draftgym.traces.replay import ReplayBatch
 from draftgym.traces.trace import Trace
 
-MINIMUM_VARIANCE = 1e-3
-CLIP = 10.0
 WARM_UP_ROUNDS = 24
 PACE_MEMORY = 0.98
 
@@ -50,6 +48,8 @@ class AllActionConfig:
         learning_rate: Adam's, falling to a tenth along a cosine.
         entropy: Weight of the policies' entropy at first, in plain steps; it falls to 0.
         hidden: Units per tanh layer.
+        clip: Bound of a normalised feature.
+        minimum_variance: Floor of a feature's variance.
         seed: Of networks, prompts and sampled decisions.
     """
 
@@ -58,6 +58,8 @@ class AllActionConfig:
     learning_rate: float = 2e-3
     entropy: float = 0.02
     hidden: tuple[int, ...] = (64, 64)
+    clip: float = 10.0
+    minimum_variance: float = 1e-3
     seed: int = 0
 
 
@@ -248,7 +250,7 @@ class AllActionTrainer:
             seen[1].append(played.size_inputs[inside])
             stop = self._random.integers(0, played.limit + 1)
             self._play(played, stop, self._random.integers(0, len(self._grid), len(stop)))
-        first, second = (_statistics(np.concatenate(part)) for part in seen)
+        first, second = (_statistics(np.concatenate(part), self._config) for part in seen)
         return first, second
 
     def _scaled(self, which: int, inputs: Float32Array) -> Tensor:
@@ -303,10 +305,10 @@ def _head(network: nn.Sequential, normaliser: Normaliser) -> PolicyHead:
     )
 
 
-def _statistics(observations: Float32Array) -> Normaliser:
-    variance = np.maximum(observations.var(0, dtype=np.float64), MINIMUM_VARIANCE)
+def _statistics(observations: Float32Array, config: AllActionConfig) -> Normaliser:
+    variance = np.maximum(observations.var(0, dtype=np.float64), config.minimum_variance)
     mean = observations.mean(0, dtype=np.float64)
-    return Normaliser(mean.astype(np.float32), variance.astype(np.float32), CLIP)
+    return Normaliser(mean.astype(np.float32), variance.astype(np.float32), config.clip)
 
 
 def _entropy(log_law: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from draftgym.decoder.config import PairConfig
 from draftgym.features import FeatureLayout
 from draftgym.prompts import PromptSource
+from draftgym.traces.config import TRACED_DRAFTERS, TRACED_RULES
 
 PolicyName = Literal["size", "depth"]
 RewardKind = Literal["rate", "throughput", "time_per_token", "emitted", "time_cost"]
@@ -159,6 +160,24 @@ class WarmStartConfig(BaseModel):
     learning_rate: float = Field(3e-3, gt=0, le=1, description="Of these steps.")
 
 
+class PretrainingConfig(BaseModel):
+    """Learning from a trace of the policy split before anything is learned live."""
+
+    model_config = _STRICT
+
+    enabled: bool | None = Field(
+        None,
+        description="Absent: where the drafter makes passes and can be traced. Otherwise policies "
+        "start as `warm_start` says.",
+    )
+    prompts: int | None = Field(
+        None, ge=1, le=10**6, description="Traced prompts, balanced over domains; absent: all."
+    )
+    steps: int = Field(1500, ge=1, le=10**7, description="Gradient steps.")
+    requests: int = Field(256, ge=1, le=65_536, description="Requests played at once.")
+    learning_rate: float = Field(2e-3, gt=0, le=1, description="At first; falls to a tenth.")
+
+
 class PhaseConfig(BaseModel):
     """One stretch of training: which policy learns, beside what, for how long."""
 
@@ -241,8 +260,11 @@ class TrainConfig(BaseModel):
     normaliser: NormaliserConfig = Field(
         default_factory=NormaliserConfig, description="Observation statistics."
     )
+    pretraining: PretrainingConfig = Field(
+        default_factory=PretrainingConfig, description="Learning from a trace."
+    )
     warm_start: WarmStartConfig = Field(
-        default_factory=WarmStartConfig, description="Where policies start."
+        default_factory=WarmStartConfig, description="Where policies start without a trace."
     )
     schedule: tuple[PhaseConfig, ...] = Field(
         default_factory=_default_schedule, min_length=1, max_length=1000, description="Phases."
@@ -250,7 +272,7 @@ class TrainConfig(BaseModel):
     fixed_depth: int = Field(3, ge=0, le=32, description="Depth where a phase fixes it.")
     fixed_size: int = Field(4, ge=0, le=1024, description="Size where a phase fixes it.")
     calibration_rounds: int = Field(
-        10, ge=2, le=1000, description="Rounds per setting when costs are measured."
+        40, ge=2, le=1000, description="Rounds per size when costs are measured, roughly."
     )
     validation: ValidationConfig = Field(
         default_factory=ValidationConfig, description="Choice of the best checkpoint."
@@ -283,6 +305,44 @@ class TrainConfig(BaseModel):
         if self.layout.size_grid[-1] > drafter.max_size:
             raise ValueError(f"layout.size_grid: pair.drafter.max_size is {drafter.max_size}")
         return self
+
+    @model_validator(mode="after")
+    def _can_pretrain(self) -> TrainConfig:
+        if self.pretraining.enabled and not self._traced:
+            raise ValueError(
+                "pretraining.enabled: needs a drafter that makes passes and can be traced (eagle3, "
+                "hybrid) under greedy or coupled"
+            )
+        if self.pretrains:
+            if not self.normaliser.enabled:
+                raise ValueError("normaliser.enabled: pretraining normalises observations")
+            if self.size_ppo.hidden_sizes != self.depth_ppo.hidden_sizes:
+                raise ValueError(
+                    "size_ppo.hidden_sizes, depth_ppo.hidden_sizes: pretraining needs them equal"
+                )
+        return self
+
+    @property
+    def _traced(self) -> bool:
+        pair = self.pair
+        return (
+            pair.drafter.kind in TRACED_DRAFTERS
+            and pair.drafter.kind != "ngram"
+            and pair.sampling.rule_name in TRACED_RULES
+        )
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether policies are learned from a trace before they are learned live."""
+        chosen = self.pretraining.enabled
+        return self._traced if chosen is None else chosen
+
+    @property
+    def learned(self) -> tuple[PolicyName, ...]:
+        """Policies that the run learns; another decision stays fixed."""
+        live = {phase.policy for phase in self.schedule}
+        names: tuple[PolicyName, PolicyName] = ("size", "depth")
+        return tuple(name for name in names if self.pretrains or name in live)
 
     def ppo(self, policy: PolicyName) -> PPOConfig:
         """Hyperparameters of one policy."""

@@ -54,6 +54,49 @@ def export_head(tensors: Mapping[str, torch.Tensor], normaliser: Normaliser | No
     )
 
 
+def head_tensors(head: PolicyHead) -> dict[str, torch.Tensor]:
+    """The inverse of `export_head`: `network.*` tensors of an SB3 MlpPolicy's acting half."""
+    # Tanh layers without parameters lie in between.
+    names = [f"mlp_extractor.policy_net.{2 * layer}" for layer in range(len(head.hidden))]
+    arrays: dict[str, NDArray[np.float32]] = {}
+    for name, weight, bias in zip((*names, "action_net"), head.weights, head.biases, strict=True):
+        arrays |= {f"network.{name}.weight": weight, f"network.{name}.bias": bias}
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def export_heads(
+    layout: FeatureLayout,
+    heads: Mapping[PolicyName, PolicyHead],
+    reward: Mapping[str, Any],
+    card: PolicyCard,
+    summary: Mapping[str, Any],
+    fallback: Mapping[str, int] | None = None,
+) -> ExportedPolicy:
+    """Whatever was learned, however it was learned, as one exported policy.
+
+    Args:
+        layout: Observations and actions.
+        heads: By policy name.
+        reward: Kind and its settings, plain data.
+        card: Origin.
+        summary: Of the training.
+        fallback: Fixed decision of a missing head.
+
+    Returns:
+        What `draftgym.runtime.save_policy` writes.
+    """
+    return ExportedPolicy(
+        layout=layout,
+        depth=heads.get("depth"),
+        size=heads.get("size"),
+        reward=reward,
+        pair=card.pair,
+        hardware=card.hardware,
+        training={**summary, "costs": dict(card.costs)},
+        fallback=dict(fallback or {}),
+    )
+
+
 def export_policy(
     layout: FeatureLayout,
     config: TrainConfig,
@@ -67,28 +110,20 @@ def export_policy(
         layout: Observations and actions.
         config: Of the run.
         heads: By policy name, `network.*` and `statistics.*` tensors. A policy that the
-            schedule never trains is exported as its fixed decision.
+            run never learns is exported as its fixed decision.
         card: Origin.
         summary: Of the training run.
 
     Returns:
         What `draftgym.runtime.save_policy` writes.
     """
-    trained = {phase.policy for phase in config.schedule}
-    exported: dict[str, PolicyHead | None] = {"size": None, "depth": None}
-    for name in trained:
-        exported[name] = export_head(heads[name], _statistics(heads[name], config))
+    exported = {
+        name: export_head(heads[name], _statistics(heads[name], config)) for name in config.learned
+    }
     fixed = {"depth": config.fixed_depth, "size": config.fixed_size}
-    return ExportedPolicy(
-        layout=layout,
-        depth=exported["depth"],
-        size=exported["size"],
-        reward=config.reward.model_dump(mode="json"),
-        pair=card.pair,
-        hardware=card.hardware,
-        training={**summary, "costs": dict(card.costs)},
-        fallback={name: value for name, value in fixed.items() if name not in trained},
-    )
+    fallback = {name: value for name, value in fixed.items() if name not in exported}
+    reward = config.reward.model_dump(mode="json")
+    return export_heads(layout, exported, reward, card, summary, fallback)
 
 
 def _statistics(tensors: Mapping[str, torch.Tensor], config: TrainConfig) -> Normaliser | None:

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from draftgym.features import FeatureLayout
+from draftgym.runtime import PolicyHead
 from policies.checkpoint import ppo_tensors, restore_ppo
 from policies.config import PolicyName, TrainConfig
+from policies.export import head_tensors
 from policies.normaliser import RunningNormaliser
 from policies.ppo import build_ppo, update
 from policies.rollout import Collector, Environment, RolloutStatistics, observe_only
@@ -39,6 +41,7 @@ class Learner:
         self.model = build_ppo(self.config, len(names), self.actions, seed, config.device)
         self.steps = 0
         self.rollouts = 0
+        self._pretrained = False
         self._run = config
         self._layout = layout
         self._collector = Collector(
@@ -48,6 +51,25 @@ class Learner:
             config.reward.clip_plain_steps,
             self.config.credit_horizon,
         )
+
+    @property
+    def knows(self) -> bool:
+        """Whether it has learned anything yet."""
+        return self._pretrained or self.rollouts > 0
+
+    def start_from(self, head: PolicyHead) -> None:
+        """Act as an exported head does, from the first rollout on.
+
+        Args:
+            head: With observation statistics; of the configured widths.
+        """
+        assert head.normaliser is not None  # the configuration requires it
+        network = self.model.policy
+        with torch.no_grad():
+            for name, values in head_tensors(head).items():
+                network.get_parameter(name.removeprefix("network.")).copy_(values)
+        self.normaliser.start(head.normaliser)
+        self._pretrained = True
 
     def rollout(
         self,
@@ -67,7 +89,7 @@ class Learner:
         Returns:
             Statistics of the rollout and PPO's metrics.
         """
-        if self.rollouts == 0:
+        if not self.knows:
             self._begin(environment, seed)
         statistics, raw = self._collector.collect(environment, seed, on_step)
         metrics = update(self.model, progress_share())

@@ -14,6 +14,9 @@ from policies.config import NormaliserConfig
 
 Float32Array = NDArray[np.float32]
 
+KNOWN_COUNT = 1e6
+"""Observations that known statistics count as."""
+
 
 class RunningNormaliser:
     """Mean and variance of all observations so far (Chan et al. 1979, batch merge).
@@ -48,6 +51,13 @@ class RunningNormaliser:
         self.mean = self.mean + delta * (count / total)
         self.variance = squares / total
         self.count = total
+        self._frozen = self._freeze()
+
+    def start(self, frozen: Normaliser) -> None:
+        """Begin with known statistics, so many that a run's own observations hardly move them."""
+        self.count = KNOWN_COUNT
+        self.mean = frozen.mean.astype(np.float64)
+        self.variance = frozen.variance.astype(np.float64)
         self._frozen = self._freeze()
 
     def __call__(self, observation: Float32Array) -> Float32Array:

@@ -19,6 +19,8 @@ from draftgym.theory.fixed import best_fixed, fixed
 from draftgym.traces.judge import judge
 from draftgym.traces.trace import Trace
 from policies.all_action import AllActionConfig, AllActionTrainer
+from policies.config import PolicyName
+from policies.export import PolicyCard, export_heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ def pretrain(
     layout: FeatureLayout,
     costs: MeasuredCosts,
     config: AllActionConfig,
-    card: Mapping[str, Mapping[str, Any]],
+    card: PolicyCard,
     *,
     checks: int = 10,
 ) -> Pretrained:
@@ -52,7 +54,7 @@ def pretrain(
         layout: Observations and actions.
         costs: Cost ratios that policies are shown.
         config: How long and how fast.
-        card: `pair` and `hardware` of the exported policy.
+        card: Origin of the exported policy.
         checks: How often the present policies are judged.
 
     Raises:
@@ -73,15 +75,15 @@ def pretrain(
         for check in range(checks):
             steps = config.steps * (check + 1) // checks - config.steps * check // checks
             trainer.train(steps)
-            heads = trainer.heads()
-            seconds = _judged(theirs, times, layout, heads, costs)
+            present = trainer.heads()
+            seconds = _judged(theirs, times, layout, present, costs)
             curve.append(reference / seconds)
             say(
                 f"held-out prompts: {1e3 * seconds / tokens:.2f} ms per token, "
                 f"{reference / seconds:.3f} of the tuned cell's speed (D={depth}, V={size})"
             )
             if seconds < best_seconds:
-                best_heads, best_seconds = heads, seconds
+                best_heads, best_seconds = present, seconds
             bar.advance(steps)
     held_out = {
         "ms_per_token": 1e3 * best_seconds / tokens,
@@ -94,18 +96,14 @@ def pretrain(
         "method": "all-action",
         **asdict(config),
         "trace_positions": len(ours),
-        "costs": asdict(costs),
         "decision_seconds": asdict(times.decision_seconds),
+        "held_out": held_out,
     }
-    policy = ExportedPolicy(
-        layout=layout,
-        depth=best_heads["depth"],
-        size=best_heads["size"],
-        reward={"kind": "rate"},
-        pair=card["pair"],
-        hardware=card["hardware"],
-        training=training,
-    )
+    heads: dict[PolicyName, PolicyHead] = {
+        "depth": best_heads["depth"],
+        "size": best_heads["size"],
+    }
+    policy = export_heads(layout, heads, {"kind": "rate"}, card, training)
     return Pretrained(policy, held_out)
 
 

@@ -80,6 +80,7 @@ class Trainer:
         log: Where metrics go.
         plain_seconds: One plain decoding step; the unit of PPO's rewards.
         card: What the exported policy says about its origin.
+        start: Learned from a trace; both policies go on from it. None starts as configured.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Trainer:
         log: MetricsLog,
         plain_seconds: float,
         card: PolicyCard,
+        start: ExportedPolicy | None = None,
     ) -> None:
         self._config = config
         self._bench = bench
@@ -100,6 +102,11 @@ class Trainer:
         self._card = card
         scale = reward_scale(config.reward.kind, plain_seconds)
         self.learners = {name: Learner(name, config, layout, scale) for name in NAMES}
+        self._start = start
+        for name, learner in self.learners.items():
+            head = None if start is None else start.head(name)
+            if head is not None:
+                learner.start_from(head)
         self.position = Position()
         self._decision_seconds: DecisionSeconds | None = None
         self._best: dict[str, torch.Tensor] = {}
@@ -129,6 +136,10 @@ class Trainer:
     def run(self) -> None:
         """Train until the schedule is over; safe to call again after an interruption."""
         schedule = self._config.schedule
+        if self._start is not None and self.position.best_speedup is None:
+            # Fine-tuning has to beat what the trace taught.
+            self._validate()
+            self._checkpoint()
         total = sum(map(phase_limit, schedule))
         done = sum(map(phase_limit, schedule[: self.position.phase]))
         # What an earlier process did is left out: it would spoil the estimate of the time left.
@@ -240,8 +251,7 @@ class Trainer:
             result = validate(self._bench, self._config.validation, self._validation_controller())
         self.position.validate_seconds += clock.boundary() - start
         # A pair counts only once both have learned something.
-        whole = all(learner.rollouts or not self._has_phase(name) for name, learner in
-                    self.learners.items())  # fmt: skip
+        whole = all(self.learners[name].knows for name in self._config.learned)
         best = self.position.best_speedup
         if whole and (best is None or result.speedup > best):
             self._keep_best(result)
@@ -299,12 +309,10 @@ class Trainer:
     def _validation_controller(self) -> Controller:
         present = self._controller()
         fixed = FixedController(self._config.fixed_depth, self._config.fixed_size)
-        trained = {name: learner.rollouts > 0 for name, learner in self.learners.items()}
-        if all(trained.values()):
+        size, depth = (self.learners[name].knows for name in NAMES)
+        if size and depth:
             return present
-        return SplitController(
-            present if trained["depth"] else fixed, present if trained["size"] else fixed
-        )
+        return SplitController(present if depth else fixed, present if size else fixed)
 
     def _export(
         self, tensors: Mapping[PolicyName, Mapping[str, torch.Tensor]], summary: Mapping[str, Any]
@@ -330,12 +338,11 @@ class Trainer:
         phase = self._config.schedule[self.position.phase]
         return phase_done(phase, self.position.phase_steps, self.position.phase_seconds)
 
-    def _has_phase(self, name: PolicyName) -> bool:
-        return any(phase.policy == name for phase in self._config.schedule)
-
     def summary(self) -> dict[str, Any]:
         """What the exported policy says about its training; no dates."""
+        taught = {} if self._start is None else {"pretraining": dict(self._start.training)}
         return {
+            **taught,
             "steps": self.steps,
             "rollouts": self.position.rollouts,
             "seed": self._config.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from draftgym.benchmark.runner import Request, encode
@@ -18,6 +19,8 @@ from envs.depth import DraftDepthEnv
 from envs.rewards import RateTracker
 from envs.size import VerifySizeEnv
 from policies.config import PolicyName, TrainConfig
+
+DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "configs" / "train" / "default.yaml"
 
 
 def open_session(config: TrainConfig, pair: ModelPair, clock: Clock) -> DecoderSession:

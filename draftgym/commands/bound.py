@@ -11,6 +11,7 @@ import numpy as np
 import tyro
 
 from draftgym.benchmark.statistics import Interval, PromptTotals, paired_ratio, time_per_token
+from draftgym.commands._inputs import TABLE, TEST_TRACE, Inputs
 from draftgym.commands._traced import check_same_pair
 from draftgym.console import print_result, say
 from draftgym.costs.table import LatencyTable
@@ -36,10 +37,8 @@ class Arguments:
     judged on. Intervals are 95% from a paired bootstrap over prompts.
     """
 
-    trace: Annotated[str, tyro.conf.arg(help="Folder of a trace.")] = "runs/trace"
-    table: Annotated[str, tyro.conf.arg(help="Latency table, from `calibrate`.")] = (
-        "runs/calibration/latency.json"
-    )
+    trace: Annotated[str | None, TEST_TRACE] = None
+    table: Annotated[str | None, TABLE] = None
     policy: Annotated[
         str | None, tyro.conf.arg(help="Folder of an exported policy, judged on the trace too.")
     ] = None
@@ -49,14 +48,17 @@ class Arguments:
 def main(argv: Sequence[str]) -> int:
     """Work out the bounds; returns the exit status."""
     arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym bound")
-    trace = load_trace(Path(arguments.trace))
-    table = LatencyTable.load(arguments.table)
-    check_same_pair(trace, table, arguments.trace, arguments.table)
+    inputs = Inputs()
+    source = inputs.trace(arguments.trace, "test")
+    trace = load_trace(Path(source))
+    file = inputs.table(arguments.table, trace)
+    table = LatencyTable.load(file)
+    check_same_pair(trace, table, source, file)
     policy = None if arguments.policy is None else _policy(arguments.policy, table)
     try:
         found = bounds(trace, table, seed=arguments.seed)
     except ValueError as error:
-        raise ConfigurationError(f"{arguments.trace}: {error}; trace more prompts") from error
+        raise ConfigurationError(f"{source}: {error}; trace more prompts") from error
     if policy is not None:
         seconds = judge(
             trace, table, policy.policy.layout, ExportedBatch(policy.policy), policy.costs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,33 +10,18 @@ from typing import Annotated, Any
 import tyro
 
 from draftgym.benchmark.runner import other_load, pinned_threads
-from draftgym.benchmark.untrained import untrained_controller
 from draftgym.clock import Clock, WallClock
-from draftgym.commands._live import load_requests, open_session
-from draftgym.commands.train import DEFAULT_CONFIG
+from draftgym.commands._calibration import PLOT, PROMPTS, measure, save
+from draftgym.commands._live import DEFAULT_CONFIG
 from draftgym.configuration import load_yaml
-from draftgym.console import print_result, progress, say
-from draftgym.costs.fingerprint import fingerprint
-from draftgym.costs.measure import (
-    Run,
-    cost_table,
-    measure_rounds,
-    pause_runs,
-    reading_seconds,
-    spread_by_length,
-)
-from draftgym.costs.plot import latency_plot
-from draftgym.costs.table import LatencyTable
+from draftgym.console import print_result
+from draftgym.costs.table import TABLE
 from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.errors import ConfigurationError
 from draftgym.provenance import provenance
-from draftgym.runtime import DecisionSeconds, decision_seconds
-from draftgym.storage import write_bytes
 from policies.config import TrainConfig
 
 SCHEMA = "draftgym.calibrate/1"
-ROUNDS_PER_CYCLE = 5
-"""Rounds of each setting for every long pause."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +39,7 @@ class Arguments:
     """Folder of `latency.json` and `latency.png`."""
     rounds: int = 60
     """Rounds per verification size, roughly: those that open or end a request do not count."""
-    prompts: int = 12
+    prompts: int = PROMPTS
     """Prompts of the policy split, spread over their lengths."""
 
 
@@ -78,8 +62,8 @@ def calibrate(
     config: TrainConfig,
     folder: Path,
     *,
-    rounds: int,
-    prompts: int,
+    rounds: int = Arguments.rounds,
+    prompts: int = Arguments.prompts,
     pair: ModelPair | None = None,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
@@ -103,13 +87,12 @@ def calibrate(
     pair = load_pair(config.pair) if pair is None else pair
     clock = WallClock(pair.device) if clock is None else clock
     with pinned_threads(config.pair.threads) as threads:
-        table = _measure(config, pair, clock, rounds, prompts, threads)
+        table = measure(config, pair, clock, rounds, prompts, threads)
         origin = provenance(pair.device, pair.dtype, {"load_per_core_before": load})
-    file = table.save(folder / "latency.json")
-    plot = write_bytes(folder / "latency.png", latency_plot(table))
+    save(table, folder)
     return {
-        "table": file,
-        "plot": plot,
+        "table": folder / TABLE,
+        "plot": folder / PLOT,
         "milliseconds": {
             kind: {
                 bucket.name: [*(1e3 * value for value in bucket.quartiles), len(bucket.seconds)]
@@ -119,53 +102,3 @@ def calibrate(
         },
         "provenance": origin,
     }
-
-
-def _measure(
-    config: TrainConfig, pair: ModelPair, clock: Clock, rounds: int, prompts: int, threads: int
-) -> LatencyTable:
-    session = open_session(config, pair, clock)
-    requests = spread_by_length(load_requests(config, pair, "policy", None), prompts)
-    settings = cost_table(pair.config.drafter, config.layout.size_grid)
-    # Long pauses are few, or most rounds would be plain steps.
-    singles: list[Run] = [(setting,) for setting in settings for _ in range(ROUNDS_PER_CYCLE)]
-    runs = singles + pause_runs(pair.config.drafter)
-    cycles = math.ceil(rounds / ROUNDS_PER_CYCLE)
-    with progress("calibrate", cycles * sum(map(len, runs))) as bar:
-        measured = measure_rounds(
-            session,
-            requests,
-            runs,
-            repeats=cycles,
-            max_new_tokens=config.max_new_tokens,
-            seed=config.seed,
-            bar=bar,
-        )
-    reading = reading_seconds(session, requests)
-    table = LatencyTable.from_records(
-        measured.records,
-        fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads),
-        _decisions(config, clock, reading),
-        openings=measured.openings,
-    )
-    seen = {bucket.units for bucket in table.buckets("verify")}
-    missing = sorted({size for _, size in settings} - seen)
-    if missing:
-        say(
-            f"hardly any tree had {', '.join(map(str, missing))} nodes: taken from their neighbours"
-        )
-    return table
-
-
-def _decisions(config: TrainConfig, clock: Clock, reading: float) -> DecisionSeconds:
-    """One decision of each kind, with reading the confidence."""
-    layout = config.layout.features()
-
-    def of(hidden: Sequence[int]) -> DecisionSeconds:
-        controller = untrained_controller(layout.max_depth, layout.beam_width, hidden=hidden)
-        return decision_seconds(controller, layout, clock)
-
-    depth, size = of(config.depth_ppo.hidden_sizes), of(config.size_ppo.hidden_sizes)
-    # A size chosen right after a "stop" finds the tree read; charging it again errs against
-    # the policy.
-    return DecisionSeconds(depth.depth + reading, size.size + reading)

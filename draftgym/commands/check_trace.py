@@ -10,9 +10,9 @@ import tyro
 
 from draftgym.benchmark.runner import pinned_threads
 from draftgym.clock import WallClock
+from draftgym.commands._inputs import TEST_TRACE, Inputs
 from draftgym.commands._traced import open_traced, spread_cells
 from draftgym.console import print_result, progress, say
-from draftgym.decoder.pair import load_pair
 from draftgym.errors import ConfigurationError
 from draftgym.provenance import provenance
 from draftgym.traces.verify import compare_with_live
@@ -28,9 +28,7 @@ class Arguments:
     Exits with 1 if a round differs other than where two draft scores are nearly tied.
     """
 
-    trace: Annotated[tyro.conf.Positional[str], tyro.conf.arg(help="Folder of a trace.")] = (
-        "runs/trace"
-    )
+    trace: Annotated[tyro.conf.Positional[str | None], TEST_TRACE] = None
     prompts: Annotated[int, tyro.conf.arg(help="Traced prompts to decode.")] = 10
     cells: Annotated[int, tyro.conf.arg(help="Fixed cells, spread over depths and sizes.")] = 12
 
@@ -41,10 +39,11 @@ def main(argv: Sequence[str]) -> int:
     for name in ("prompts", "cells"):
         if getattr(arguments, name) < 1:
             raise ConfigurationError(f"--{name}: must be at least 1")
-    traced = open_traced(arguments.trace)
+    inputs = Inputs()
+    traced = open_traced(inputs.trace(arguments.trace, "test"))
     config = traced.config
     cells = spread_cells(config.pair.drafter, config.size_grid, arguments.cells)
-    pair = load_pair(config.pair)
+    pair = inputs.pair(config.pair)
     session = traced.session(pair, WallClock(pair.device))
     requests = traced.requests(pair, arguments.prompts)
     say(f"{pair.device}, {pair.dtype}; {config.pair.sampling.describe()}; {len(cells)} cells")

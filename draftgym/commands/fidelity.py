@@ -15,13 +15,13 @@ from draftgym.benchmark.runner import Plan, Sample, other_load, pinned_threads, 
 from draftgym.benchmark.statistics import PromptTotals, paired_ratio
 from draftgym.benchmark.summary import emitting_prompts
 from draftgym.clock import WallClock
+from draftgym.commands._inputs import TABLE, TEST_TRACE, Inputs
 from draftgym.commands._traced import open_traced, spread_cells
 from draftgym.console import print_result, progress, say
 from draftgym.costs.fingerprint import fingerprint
 from draftgym.costs.table import LatencyTable
 from draftgym.costs.times import Times
 from draftgym.decoder.controllers import FixedController
-from draftgym.decoder.pair import load_pair
 from draftgym.errors import ConfigurationError
 from draftgym.provenance import provenance
 from draftgym.theory.fixed import fixed
@@ -41,10 +41,8 @@ class Arguments:
     the error is of their ratio.
     """
 
-    trace: Annotated[str, tyro.conf.arg(help="Folder of a trace.")] = "runs/trace"
-    table: Annotated[str, tyro.conf.arg(help="Latency table of this machine.")] = (
-        "runs/calibration/latency.json"
-    )
+    trace: Annotated[str | None, TEST_TRACE] = None
+    table: Annotated[str | None, TABLE] = None
     prompts: Annotated[int, tyro.conf.arg(help="Traced prompts to decode.")] = 12
     cells: Annotated[int, tyro.conf.arg(help="Fixed cells, spread over depths and sizes.")] = 12
     repeats: Annotated[int, tyro.conf.arg(help="Measurements of each.")] = 1
@@ -56,14 +54,16 @@ def main(argv: Sequence[str]) -> int:
     for name, least in (("prompts", 2), ("cells", 1), ("repeats", 1)):
         if getattr(arguments, name) < least:
             raise ConfigurationError(f"--{name}: must be at least {least}")
-    traced = open_traced(arguments.trace)
+    inputs = Inputs()
+    traced = open_traced(inputs.trace(arguments.trace, "test"))
     config = traced.config
-    LatencyTable.load(arguments.table)  # a missing file is no reason to load a model
+    file = inputs.table(arguments.table, traced.trace)
+    LatencyTable.load(file)  # a missing file is no reason to load a model
     load = other_load()
-    pair = load_pair(config.pair)
+    pair = inputs.pair(config.pair)
     with pinned_threads(config.pair.threads) as threads:
         here = fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads)
-        table = LatencyTable.load(arguments.table, here)
+        table = LatencyTable.load(file, here)
         session = traced.session(pair, WallClock(pair.device))
         cells = spread_cells(config.pair.drafter, config.size_grid, arguments.cells)
         plains = [f"{PLAIN} {turn}" for turn in range(-(-len(cells) // CELLS_PER_PLAIN))]

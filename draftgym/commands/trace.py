@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from draftgym.benchmark.runner import pinned_threads
-from draftgym.clock import WallClock
+from draftgym.clock import Clock, WallClock
 from draftgym.configuration import load_yaml
 from draftgym.console import print_result, say
-from draftgym.decoder.pair import load_pair
+from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.locking import exclusive
 from draftgym.prompts import load_prompts
 from draftgym.provenance import provenance
@@ -44,12 +44,33 @@ def main(argv: Sequence[str]) -> int:
     named = arguments.config
     config = TraceConfig() if named is None else load_yaml(named, TraceConfig)
     folder = Path(arguments.output or config.output)
+    print_result(SCHEMA, trace(config, folder))
+    return 0
+
+
+def trace(
+    config: TraceConfig, folder: Path, *, pair: ModelPair | None = None, clock: Clock | None = None
+) -> dict[str, Any]:
+    """Collect a trace, or go on with an interrupted one.
+
+    Args:
+        config: What is traced.
+        folder: Of the trace.
+        pair: Loaded from the configuration when None.
+        clock: Wall clock of the pair's device when None.
+
+    Returns:
+        The result line, without its schema name.
+
+    Raises:
+        DraftGymError: The folder is taken, or the configuration asks for what cannot be traced.
+    """
     prompts = load_prompts(config.prompts, config.split, config.count, config.seed)
-    pair = load_pair(config.pair)
+    pair = load_pair(config.pair) if pair is None else pair
+    clock = WallClock(pair.device) if clock is None else clock
     say(f"{pair.device}, {pair.dtype}; {pair.generation.describe()}")
     with exclusive(folder), pinned_threads(config.pair.threads):
         origin = provenance(pair.device, pair.dtype)
-        summary = collect(config, pair, prompts, folder, WallClock(pair.device), origin)
+        summary = collect(config, pair, prompts, folder, clock, origin)
     say(f"trace: {folder}")
-    print_result(SCHEMA, {"folder": str(folder), **summary, "provenance": origin})
-    return 0
+    return {"folder": str(folder), **summary, "provenance": origin}

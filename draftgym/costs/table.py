@@ -23,6 +23,8 @@ from draftgym.state import RoundRecord
 from draftgym.storage import plain, write_json
 
 SCHEMA = "draftgym.latency/2"
+TABLE = "latency.json"
+"""Name of a table's file in the folder of a run or of `calibrate`."""
 CONTEXT_EDGES = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 

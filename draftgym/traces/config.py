@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from draftgym.decoder.config import PairConfig
 from draftgym.features import DEFAULT_SIZE_GRID
 from draftgym.prompts import PromptSource, Split
+
+TRACED_DRAFTERS = ("eagle3", "ngram", "hybrid")
+TRACED_RULES = ("greedy", "coupled")
 
 
 class TraceConfig(BaseModel):
@@ -36,16 +40,26 @@ class TraceConfig(BaseModel):
     @model_validator(mode="after")
     def _can_be_traced(self) -> Self:
         kind, rule = self.pair.drafter.kind, self.pair.sampling.rule_name
-        if kind not in ("eagle3", "ngram", "hybrid"):
+        if kind not in TRACED_DRAFTERS:
             raise ValueError(
-                f"pair.drafter.kind: {kind!r} cannot be traced; accepted: eagle3, ngram, hybrid"
+                f"pair.drafter.kind: {kind!r} cannot be traced; "
+                f"accepted: {', '.join(TRACED_DRAFTERS)}"
             )
-        if rule not in ("greedy", "coupled"):
+        if rule not in TRACED_RULES:
             raise ValueError(
                 f"pair.sampling.rule: under {rule!r} the text depends on what is drafted; "
-                "accepted: greedy, coupled"
+                f"accepted: {', '.join(TRACED_RULES)}"
             )
         grid = self.size_grid
         if grid[0] != 0 or list(grid) != sorted(set(grid)):
             raise ValueError(f"size_grid: must ascend from 0 without repeats, got {list(grid)}")
         return self
+
+    def plan(self, pair_fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that decides a trace's content, plain data.
+
+        Args:
+            pair_fingerprint: Of the pair made from `pair`.
+        """
+        fields = self.model_dump(mode="json", exclude={"output", "shard_prompts", "kind"})
+        return {**fields, "fingerprint": dict(pair_fingerprint)}

@@ -66,8 +66,7 @@ def collect(
         ignore_eos=config.ignore_eos,
     )
     tracer = Tracer(session, pair.new_drafter(), config.size_grid)
-    plan = config.model_dump(mode="json", exclude={"output", "shard_prompts", "kind"})
-    writer = TraceWriter(folder, tracer.shape, {**plan, "fingerprint": pair.fingerprint()})
+    writer = TraceWriter(folder, tracer.shape, config.plan(pair.fingerprint()))
     requests = encode(prompts, pair.encode_prompt)
     groups = [
         list(zip(prompts, requests, strict=True))[start : start + config.shard_prompts]

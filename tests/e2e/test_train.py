@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,15 @@ from draftgym.commands import train as command
 from draftgym.commands.train import Arguments, read_config
 from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.features import FeatureLayout
-from draftgym.runtime import load
+from draftgym.prompts import SPLITS, PromptSource, load_prompts
+from draftgym.runtime import load, read_policy
 from draftgym.runtime.network import Network
+from draftgym.traces.store import load_trace
+from policies import training
 from policies.checkpoint import load_checkpoint, restore_ppo
 from policies.config import TrainConfig
 from policies.ppo import build_ppo
+from policies.validation import Validation
 from tests.e2e.train_tiny import PLAN, SETTINGS, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,14 +62,19 @@ def test_result_line_and_files(finished: tuple[Path, dict[str, Any]]) -> None:
     folder, payload = finished
     assert payload.keys() == {"run", "policy", "steps", "seconds", "evaluation"}
     assert payload["steps"] == {"size": 128, "depth": 128}
-    assert payload["seconds"].keys() == {"calibrate", "train", "validate", "evaluate"}
+    # Learning from a trace is work that the simulated clock does not charge.
+    assert payload["seconds"].pop("pretrain") == 0
+    assert payload["seconds"].keys() == {"calibrate", "trace", "train", "validate", "evaluate"}
     assert all(value > 0 for value in payload["seconds"].values())
     assert payload["evaluation"]["policy_vs_plain"]["verdict"] in (
         "faster",
         "slower",
         "no significant difference",
     )
-    for name in ("config.yaml", "policy/policy.json", "evaluation/report.md"):
+    for name in (
+        "config.yaml", "latency.json", "latency.png", "pretrained/policy.json",
+        "policy/policy.json", "evaluation/report.md",
+    ):  # fmt: skip
         assert (folder / name).is_file(), name
 
 
@@ -86,8 +95,9 @@ def test_metrics_hold_what_is_promised(finished: tuple[Path, dict[str, Any]]) ->
     # The learner's decisions are charged, by the exported controller's measured cost.
     assert all(row["policy_share"] > 0 for row in rollouts)
     validations = [row for row in found if row["kind"] == "validation"]
-    assert len(validations) == 8
-    assert [row["whole_policy"] for row in validations] == [False] * 2 + [True] * 6
+    # What the trace taught is the first candidate.
+    assert [row["step"] for row in validations] == [32 * i for i in range(9)]
+    assert all(row["whole_policy"] for row in validations)
     assert found[-1]["kind"] == "evaluation"
 
 
@@ -98,6 +108,70 @@ def test_exported_policy_is_the_best_validated_one(finished: tuple[Path, dict[st
     best = max(row["speedup"] for row in validations if row["whole_policy"])
     assert policy["training"]["validation_speedup"] == best
     assert policy["training"]["steps"] == {"size": 128, "depth": 128}
+    taught = policy["training"]["pretraining"]
+    assert taught["method"] == "all-action" and taught["steps"] == 20
+    assert 0 < taught["held_out"]["prompts"] < 12
+    assert taught["costs"] == policy["training"]["costs"]
+    # The costs are those of the run's own latency table: a pass and its token, a verified token.
+    assert taught["costs"]["draft_pass_over_plain"] == pytest.approx(2.05 / 30.1, rel=0.02)
+    assert taught["costs"]["verify_slope_over_plain"] == pytest.approx(0.5 / 30.1, rel=0.02)
+    assert taught["costs"]["plain_seconds"] == pytest.approx(0.0301)
+
+
+def test_policies_learn_from_the_policy_split_only(finished: tuple[Path, dict[str, Any]]) -> None:
+    trace = load_trace(finished[0] / "trace")
+    assert trace.source["plan"]["split"] == "policy"
+    splits = {
+        split: {prompt.id for prompt in load_prompts([PromptSource()], split)} for split in SPLITS
+    }
+    ids = {entry.prompt_id for entry in trace.sequences}
+    assert len(ids) == 12 and ids <= splits["policy"]
+    assert not ids & (splits["validation"] | splits["test"] | splits["drafter"])
+
+
+def short(folder: Path, **changes: Any) -> dict[str, Any]:
+    """A run of one phase beside another run."""
+    schedule = [{"policy": "size", "steps": 64}]
+    return run(folder, changes={"run": folder.name, "schedule": schedule, **changes})
+
+
+def test_only_a_validated_improvement_replaces_what_the_trace_taught(
+    finished: tuple[Path, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    speedups = iter((1.5, 1.5, 1.4))
+    monkeypatch.setattr(
+        training,
+        "validate",
+        lambda *_: Validation(0.02, 0.02 * next(speedups), 1.0, 0.0, 0.0, 0.0, 10),
+    )
+    folder = finished[0].parent / "worse"
+    short(folder)
+    for name in ("depth", "size"):
+        taught, kept = (read_policy(folder / part).head(name) for part in ("pretrained", "policy"))  # type: ignore[arg-type]
+        assert taught is not None and kept is not None
+        for mine, theirs in zip(kept.weights, taught.weights, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    assert read_policy(folder / "policy").training["best_step"] == 0
+    # The trace of the run beside it has the same plan.
+    assert f"trace: {finished[0] / 'trace'}" in capsys.readouterr().err.replace("\n", "")
+    assert not (folder / "trace").exists()
+    first, second = ((path / "pretrained" / "policy.safetensors").read_bytes() for path in
+                     (folder, finished[0]))  # fmt: skip
+    assert first == second
+
+
+def test_without_a_trace_policies_start_at_the_rule(tmp_path: Path) -> None:
+    folder = tmp_path / "live"
+    payload = short(folder, pretraining={"enabled": False})
+    assert payload["seconds"]["trace"] == payload["seconds"]["pretrain"] == 0
+    assert not (folder / "trace").exists() and not (folder / "pretrained").exists()
+    policy = read_policy(folder / "policy")
+    assert policy.depth is None and policy.fallback == {"depth": 3}
+    assert "pretraining" not in policy.training
+    validations = [row for row in rows(folder) if row["kind"] == "validation"]
+    assert [row["step"] for row in validations] == [32, 64]
 
 
 @pytest.mark.parametrize("name", ["size", "depth"])
@@ -130,16 +204,22 @@ def test_loaded_policy_decides_as_the_checkpoint(
 def test_killed_and_resumed_equals_uninterrupted(
     finished: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """SIGKILL twice, in different phases; the artifact must be the same bytes."""
+    """SIGKILL while tracing and in two phases; the artifact must be the same bytes."""
     folder = tmp_path / "tiny"
     arguments: list[str] = []
-    for stop_after in (2, 5):
+    for reached in (
+        lambda: (folder / "trace" / "shard-00000.json").is_file(),
+        lambda: rollouts(folder) >= 2,
+        lambda: rollouts(folder) >= 5,
+    ):
         process = start(folder, *arguments)
         try:
-            wait_for_rollouts(folder, stop_after, process)
+            wait_for(reached, process)
         finally:
             process.send_signal(signal.SIGKILL)
             process.communicate()
+        if not arguments:
+            assert not json.loads((folder / "trace" / "manifest.json").read_text())["complete"]
         arguments = ["--resume"]
     last = start(folder, *arguments)
     output, errors = last.communicate(timeout=300)
@@ -149,7 +229,8 @@ def test_killed_and_resumed_equals_uninterrupted(
     whole, _ = finished
     assert payload["steps"] == {"size": 128, "depth": 128}
     for name in ("policy.json", "policy.safetensors"):
-        assert (folder / "policy" / name).read_bytes() == (whole / "policy" / name).read_bytes()
+        for part in ("pretrained", "policy"):
+            assert (folder / part / name).read_bytes() == (whole / part / name).read_bytes()
     # Every rollout of the uninterrupted run is in the log, none was lost to the kills.
     seen = {row["rollout"]: row for row in rows(folder) if row["kind"] == "rollout"}
     assert seen.keys() == set(range(1, 9))
@@ -157,16 +238,19 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert seen == ours
 
 
-def wait_for_rollouts(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
+def rollouts(folder: Path) -> int:
+    file = folder / "metrics.jsonl"
+    lines = file.read_text().splitlines(keepends=True) if file.is_file() else []
+    whole = [json.loads(line) for line in lines if line.endswith("\n")]
+    return max((row.get("rollout", 0) for row in whole), default=0)
+
+
+def wait_for(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     for _ in range(10_000):
         if process.poll() is not None:
             raise AssertionError(f"ended early: {process.communicate()[1]}")
-        file = folder / "metrics.jsonl"
-        if file.is_file():
-            lines = file.read_text().splitlines(keepends=True)
-            whole = [json.loads(line) for line in lines if line.endswith("\n")]
-            if max((row.get("rollout", 0) for row in whole), default=0) >= count:
-                return
+        if reached():
+            return
         time.sleep(0.02)
     raise AssertionError("no progress")
 

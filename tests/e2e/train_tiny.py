@@ -24,12 +24,19 @@ from tests.tiny import VOCAB, tiny_model, tiny_pair
 SMALL_PPO = {"rollout_steps": 32, "batch_size": 16, "epochs": 2, "hidden_sizes": [16]}
 SETTINGS: dict[str, Any] = {
     "run": "tiny",
-    "pair": {"target": "tiny", "device": "cpu", "dtype": "float32", "context_limit_tokens": 256},
+    "pair": {
+        "target": "tiny",
+        "drafter": {"kind": "eagle3"},
+        "device": "cpu",
+        "dtype": "float32",
+        "context_limit_tokens": 256,
+    },
     "max_new_tokens": 24,
     "ignore_eos": True,
     "size_ppo": SMALL_PPO,
     "depth_ppo": SMALL_PPO,
     "normaliser": {"warmup_steps": 16},
+    "pretraining": {"prompts": 12, "steps": 20, "requests": 16},
     "schedule": [
         {"policy": "size", "other": "random", "steps": 64},
         {"policy": "depth", "other": "fixed", "steps": 64},

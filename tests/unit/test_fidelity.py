@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from draftgym.clock import FakeClock
-from draftgym.commands import calibrate, fidelity
+from draftgym.commands import _inputs, calibrate, fidelity
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import load_prompts
 from draftgym.traces import run
@@ -21,8 +21,9 @@ CONFIG = TraceConfig(count=4, max_new_tokens=24, ignore_eos=True)
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A trace and a table of one tiny pair, every clock simulated."""
+    for module in (_inputs, calibrate):
+        monkeypatch.setattr(module, "load_pair", lambda config: new_pair())
     for command in (fidelity, calibrate):
-        monkeypatch.setattr(command, "load_pair", lambda config: new_pair())
         monkeypatch.setattr(command, "WallClock", lambda device: FakeClock())
     prompts = load_prompts(CONFIG.prompts, "policy", CONFIG.count)
     run.collect(CONFIG, new_pair(), prompts, tmp_path / "trace", FakeClock(), {})

@@ -11,6 +11,7 @@ import pytest
 from draftgym.commands import bound
 from draftgym.commands import learn as command
 from draftgym.costs.ratios import cost_ratios
+from draftgym.costs.table import LatencyTable
 from draftgym.errors import ConfigurationError
 from draftgym.runtime import load
 from draftgym.traces.store import TraceWriter
@@ -64,8 +65,16 @@ def test_other_splits_and_too_few_prompts_are_refused(tmp_path: Path) -> None:
 
 
 def test_cost_ratios() -> None:
-    costs = cost_ratios(SimpleTimes(), (0, 1, 2, 4), 100, passes=True)
+    costs = cost_ratios(SimpleTimes(), (0, 1, 2, 4), 100, max_depth=2)
     assert costs.draft_pass_over_plain == pytest.approx(0.1)
     assert costs.verify_slope_over_plain == pytest.approx(0.1)
-    assert cost_ratios(SimpleTimes(), (0, 2), 100, passes=False).draft_pass_over_plain == 0.0
+    assert cost_ratios(SimpleTimes(), (0, 2), 100, max_depth=0).draft_pass_over_plain == 0.0
     assert np.isfinite(costs.verify_slope_over_plain)
+
+
+def test_the_only_pass_of_a_round_is_priced_where_there_are_no_later_ones() -> None:
+    made = table()
+    single = {kind: part for kind, part in made.samples.items() if kind != "later"}
+    times = LatencyTable(single, made.fingerprint, made.decision_seconds)
+    costs = cost_ratios(times, (0, 1, 2, 4), 100, max_depth=1)
+    assert costs.draft_pass_over_plain == pytest.approx(1.5 / 10.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from draftgym.benchmark.untrained import untrained_controller
 from draftgym.configuration import validate as validate_config
 from draftgym.errors import ConfigurationError
 from draftgym.features import FeatureLayout
+from draftgym.runtime import Normaliser
 from draftgym.runtime.network import Network
 from draftgym.state import RoundRecord
 from policies.checkpoint import (
@@ -28,7 +31,14 @@ from policies.checkpoint import (
     restore_random_states,
     save_checkpoint,
 )
-from policies.config import NormaliserConfig, PhaseConfig, PPOConfig, TrainConfig, WandbConfig
+from policies.config import (
+    NormaliserConfig,
+    PhaseConfig,
+    PPOConfig,
+    PretrainingConfig,
+    TrainConfig,
+    WandbConfig,
+)
 from policies.export import PolicyCard, export_head, export_policy
 from policies.learner import Learner
 from policies.logging import MetricsLog, NullTracker, WandbTracker, open_tracker, wandb_mode
@@ -132,6 +142,12 @@ def make_learner() -> tuple[Any, RunningNormaliser, Collector]:
         ({"layout": {"max_depth": 4}}, "layout.max_depth"),
         ({"fixed_size": 99}, "fixed_size"),
         ({"pair": {"drafter": {"kind": "ngram"}}}, "schedule"),
+        (
+            {"pair": {"drafter": {"kind": "lm"}}, "pretraining": {"enabled": True}},
+            "pretraining.enabled",
+        ),
+        ({"normaliser": {"enabled": False}}, "normaliser.enabled"),
+        ({"size_ppo": {"hidden_sizes": [32]}}, "depth_ppo.hidden_sizes"),
     ],
 )
 def test_bad_configuration_is_named(change: dict[str, Any], named: str) -> None:
@@ -140,7 +156,9 @@ def test_bad_configuration_is_named(change: dict[str, Any], named: str) -> None:
 
 
 def test_every_field_has_a_description() -> None:
-    for model in (TrainConfig, PPOConfig, PhaseConfig, NormaliserConfig, WandbConfig):
+    for model in (
+        TrainConfig, PPOConfig, PhaseConfig, NormaliserConfig, PretrainingConfig, WandbConfig,
+    ):  # fmt: skip
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
 
@@ -454,7 +472,9 @@ def test_exported_head_decides_as_sb3_predicts(features: int, actions: int) -> N
 
 def test_untrained_decision_is_exported_as_its_fixed_value() -> None:
     config = TrainConfig(
-        schedule=(PhaseConfig(policy="size", other="fixed", steps=64),), fixed_depth=2
+        schedule=(PhaseConfig(policy="size", other="fixed", steps=64),),
+        fixed_depth=2,
+        pretraining=PretrainingConfig(enabled=False),
     )
     layout = config.layout.features()
     learner = Learner("size", config, layout, 1.0)
@@ -464,6 +484,61 @@ def test_untrained_decision_is_exported_as_its_fixed_value() -> None:
     assert policy.depth is None
     assert policy.fallback == {"depth": 2}
     assert policy.training == {"steps": 0, "costs": {}}
+
+
+@pytest.mark.parametrize(
+    ("change", "pretrains"),
+    [
+        ({}, True),
+        ({"pretraining": {"enabled": False}}, False),
+        ({"pair": {"drafter": {"kind": "eagle3"}}}, True),
+        ({"pair": {"drafter": {"kind": "lm"}}}, False),
+        ({"pair": {"sampling": {"temperature": 1.0}}}, True),
+        ({"pair": {"sampling": {"temperature": 1.0, "rule": "rejection"}}}, False),
+    ],
+)
+def test_pretraining_is_on_where_a_trace_can_be_made(
+    change: dict[str, Any], pretrains: bool
+) -> None:
+    config = validate_config(change, TrainConfig, "test")
+    assert config.pretrains is pretrains
+    only_size = validate_config(
+        {**change, "schedule": [{"policy": "size", "steps": 64}]}, TrainConfig, "test"
+    )
+    assert only_size.learned == (("size", "depth") if pretrains else ("size",))
+
+
+@pytest.mark.parametrize("name", ["size", "depth"])
+def test_a_learner_goes_on_from_an_exported_head(name: Any) -> None:
+    config = TrainConfig()
+    layout = config.layout.features()
+    head = untrained_controller(8, 4, seed=3).policy.head(name)
+    assert head is not None
+    random = np.random.default_rng(0)
+    features = len(head.weights[0][0])
+    statistics = Normaliser(
+        random.normal(size=features).astype(np.float32),
+        random.uniform(0.5, 2.0, features).astype(np.float32),
+        clip=10.0,
+    )
+    head = replace(head, normaliser=statistics)
+    learner = Learner(name, config, layout, 1.0)
+    assert not learner.knows
+    learner.start_from(head)
+    assert learner.knows
+    again = export_head(learner.tensors(), learner.normaliser.frozen)
+    for mine, theirs in zip(again.weights + again.biases, head.weights + head.biases, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert again.normaliser is not None
+    np.testing.assert_array_equal(again.normaliser.mean, statistics.mean)
+    np.testing.assert_array_equal(again.normaliser.variance, statistics.variance)
+    raw = random.normal(size=(1000, features)).astype(np.float32)
+    chosen, _ = learner.model.predict(learner.normaliser(raw), deterministic=True)
+    network = Network(head)
+    assert [network.act(row) for row in raw] == chosen.tolist()
+    # A whole run's observations, all far off, hardly move the statistics.
+    learner.normaliser.update(np.full((5000, features), 9.0, np.float32))
+    assert np.abs(learner.normaliser.mean - statistics.mean).max() < 0.1
 
 
 @pytest.mark.parametrize("name", ["size", "depth"])

@@ -11,6 +11,7 @@ import pytest
 
 from draftgym.benchmark.config import Cell
 from draftgym.clock import FakeClock
+from draftgym.commands import _inputs
 from draftgym.commands import check_trace as command
 from draftgym.commands._traced import spread_cells
 from draftgym.decoder.config import DrafterConfig
@@ -84,7 +85,7 @@ def test_only_near_ties_are_excused() -> None:
 def test_the_verb(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "load_pair", lambda config: new_pair())
+    monkeypatch.setattr(_inputs, "load_pair", lambda config: new_pair())
     assert command.main([str(folder), "--prompts", "2", "--cells", "4"]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert line["schema"] == "draftgym.check_trace/1"

@@ -1,0 +1,126 @@
+"""What a verb needs and was not given: the newest fitting one under `runs/`, or a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tyro
+
+from draftgym.benchmark.runner import pinned_threads
+from draftgym.commands._live import DEFAULT_CONFIG
+from draftgym.commands.calibrate import calibrate
+from draftgym.commands.trace import trace as make_trace
+from draftgym.configuration import load_yaml
+from draftgym.console import say
+from draftgym.costs.find import newest_table
+from draftgym.costs.fingerprint import fingerprint
+from draftgym.costs.table import TABLE as TABLE_FILE
+from draftgym.decoder.config import PairConfig
+from draftgym.decoder.pair import ModelPair, load_pair
+from draftgym.errors import ConfigurationError
+from draftgym.prompts import Split, load_prompts
+from draftgym.runtime.folder import first_difference
+from draftgym.traces.config import TraceConfig
+from draftgym.traces.find import newest_trace
+from draftgym.traces.trace import Trace
+from policies.config import TrainConfig
+
+RUNS = Path("runs")
+POLICY_TRACE, TEST_TRACE = (
+    tyro.conf.arg(help=f"Folder of a trace; absent: the newest of the {split} split, or a new one.")
+    for split in ("policy", "test")
+)
+TABLE = tyro.conf.arg(
+    help="Latency table; absent: the newest of this pair and machine, or a new one."
+)
+POSITION_SECONDS = 0.05
+"""Of tracing the default pair on two cores; only said."""
+
+
+class Inputs:
+    """Traces and tables of the default pair; loads no model while every path is given.
+
+    Args:
+        runs: Folder of all runs.
+    """
+
+    def __init__(self, runs: Path = RUNS) -> None:
+        self._runs = runs
+        self._pair: ModelPair | None = None
+
+    def pair(self, config: PairConfig) -> ModelPair:
+        """A loaded pair; the same one for the same configuration.
+
+        Args:
+            config: Of the pair.
+        """
+        if self._pair is None or self._pair.config != config:
+            self._pair = load_pair(config)
+        return self._pair
+
+    def trace(self, given: str | None, split: Split) -> str:
+        """Folder of a trace.
+
+        Args:
+            given: By the user; taken as it is.
+            split: That the prompts of another one must come from.
+
+        Raises:
+            DraftGymError: If none is found and none can be made.
+        """
+        if given is not None:
+            return given
+        output = self._runs / ("trace" if split == "policy" else f"trace-{split}")
+        config = TraceConfig(split=split, output=str(output))
+        pair = self.pair(config.pair)
+        plan = config.plan(pair.fingerprint())
+        # Any number of prompts will do.
+        found = newest_trace(
+            self._runs, {name: plan[name] for name in plan.keys() - {"count", "seed"}}
+        )
+        if found is None:
+            count = len(load_prompts(config.prompts, split, config.count, config.seed))
+            minutes = count * (config.max_new_tokens - 1) * POSITION_SECONDS / 60
+            say(
+                f"no trace of the {split} split of the default pair under {self._runs}/: tracing "
+                f"{count} prompts into {output}, some {minutes:.0f} min on two cores"
+            )
+            make_trace(config, output, pair=pair)
+            found = output
+        say(f"trace: {found}")
+        return str(found)
+
+    def table(self, given: str | None, trace: Trace) -> str:
+        """File of a latency table.
+
+        Args:
+            given: By the user; taken as it is.
+            trace: That it will be used with.
+
+        Raises:
+            ConfigurationError: None is given, and the trace is not of the default pair.
+            DraftGymError: If none is found and none can be measured.
+        """
+        if given is not None:
+            return given
+        config = load_yaml(DEFAULT_CONFIG, TrainConfig)
+        pair = self.pair(config.pair)
+        known = trace.source["plan"]["fingerprint"]
+        difference = first_difference(known, pair.fingerprint(), "pair", "the trace")
+        if difference is not None:
+            raise ConfigurationError(
+                f"--table: the trace is not of the default pair ({difference}), so give a table"
+            )
+        with pinned_threads(config.pair.threads) as threads:
+            here = fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads)
+        found = newest_table(self._runs, here)
+        if found is None:
+            folder = self._runs / "calibration"
+            say(
+                f"no latency table of this pair, machine and versions under {self._runs}/: "
+                f"measuring one into {folder}, about a minute"
+            )
+            calibrate(config, folder, pair=pair)
+            found = folder / TABLE_FILE
+        say(f"latency table: {found}")
+        return str(found)

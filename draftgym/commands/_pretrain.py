@@ -1,0 +1,115 @@
+"""Learns a run's policies from a trace before anything is learned live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from draftgym.benchmark.runner import pinned_threads
+from draftgym.clock import Clock
+from draftgym.commands._calibration import Calibration
+from draftgym.console import say
+from draftgym.decoder.pair import ModelPair
+from draftgym.errors import ConfigurationError
+from draftgym.prompts import load_prompts
+from draftgym.provenance import provenance
+from draftgym.runtime import ExportedPolicy, read_policy, save_policy
+from draftgym.runtime.folder import JSON_FILE
+from draftgym.traces.config import TraceConfig
+from draftgym.traces.find import fits, newest_trace
+from draftgym.traces.run import collect
+from draftgym.traces.store import load_trace
+from policies.all_action import AllActionConfig
+from policies.config import TrainConfig
+from policies.pretraining import pretrain
+
+TRACE, PRETRAINED = "trace", "pretrained"
+SHARD_PROMPTS = 4
+"""Prompts lost at most by a kill: a run traces few."""
+
+
+def trace_config(config: TrainConfig) -> TraceConfig:
+    """The trace that a run learns from: of the policy split, with the run's own limits."""
+    return TraceConfig(
+        pair=config.pair,
+        prompts=config.prompts,
+        split="policy",
+        count=config.pretraining.prompts,
+        max_new_tokens=config.max_new_tokens,
+        ignore_eos=config.ignore_eos,
+        size_grid=config.layout.size_grid,
+        shard_prompts=SHARD_PROMPTS,
+        seed=config.seed,
+    )
+
+
+def run_trace(config: TrainConfig, folder: Path, pair: ModelPair, clock: Clock) -> Path:
+    """The run's own trace, else the newest one of the same plan, else a new one.
+
+    Args:
+        config: Of the run.
+        folder: Of the run; other traces are looked for beside it.
+        pair: Made from the configuration.
+        clock: Times the collection.
+
+    Returns:
+        Folder of a complete trace.
+
+    Raises:
+        DraftGymError: If something cannot be traced.
+    """
+    traced, own = trace_config(config), folder / TRACE
+    plan = traced.plan(pair.fingerprint())
+    if fits(own, plan):
+        return own
+    found = None if own.exists() else newest_trace(folder.parent, plan)
+    if found is not None:
+        say(f"trace: {found}, made before from the same plan")
+        return found
+    prompts = load_prompts(traced.prompts, traced.split, traced.count, traced.seed)
+    with pinned_threads(config.pair.threads):
+        collect(traced, pair, prompts, own, clock, provenance(pair.device, pair.dtype))
+    return own
+
+
+def run_pretraining(
+    config: TrainConfig, folder: Path, trace: Path, calibration: Calibration
+) -> None:
+    """Learn both policies from a trace into the run's `pretrained/`.
+
+    Args:
+        config: Of the run.
+        folder: Of the run.
+        trace: Folder of a trace of the policy split.
+        calibration: The run's own.
+
+    Raises:
+        ConfigurationError: The prompts are too few to hold some out.
+    """
+    chosen = AllActionConfig(
+        steps=config.pretraining.steps,
+        requests=config.pretraining.requests,
+        learning_rate=config.pretraining.learning_rate,
+        hidden=config.size_ppo.hidden_sizes,
+        clip=config.normaliser.clip,
+        minimum_variance=config.normaliser.minimum_variance,
+        seed=config.seed,
+    )
+    try:
+        learned = pretrain(
+            load_trace(trace),
+            calibration.table,
+            config.layout.features(),
+            calibration.costs,
+            chosen,
+            calibration.card,
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"pretraining.prompts: {trace}: {error}") from error
+    save_policy(folder / PRETRAINED, learned.policy)
+
+
+def pretrained(folder: Path) -> ExportedPolicy | None:
+    """What a run has learned from its trace; None before it has."""
+    if not (folder / PRETRAINED / JSON_FILE).is_file():
+        return None
+    return read_policy(folder / PRETRAINED)
