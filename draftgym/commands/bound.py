@@ -26,7 +26,8 @@ from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
 
 SCHEMA = "draftgym.bound/1"
-POLICY = "policy, decisions included"
+POLICY = "policy {}, decisions included"
+MEAN = "mean of {} policies"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,12 @@ class Arguments:
     trace: Annotated[str | None, TEST_TRACE] = None
     table: Annotated[str | None, TABLE] = None
     policy: Annotated[
-        str | None, tyro.conf.arg(help="Folder of an exported policy, judged on the trace too.")
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(help="Folder of an exported policy, judged on the trace too; repeatable."),
+    ] = ()
+    more: Annotated[
+        str | None,
+        tyro.conf.arg(help="Trace of other prompts that the information bound learns from too."),
     ] = None
     seed: Annotated[int, tyro.conf.arg(help="Of networks and intervals.")] = 0
 
@@ -54,17 +60,25 @@ def main(argv: Sequence[str]) -> int:
     file = inputs.table(arguments.table, trace)
     table = LatencyTable.load(file)
     check_same_pair(trace, table, source, file)
-    policy = None if arguments.policy is None else _policy(arguments.policy, table)
+    policies = {folder: _policy(folder, table) for folder in arguments.policy}
+    more = None if arguments.more is None else _other_prompts(arguments.more, trace)
     try:
-        found = bounds(trace, table, seed=arguments.seed)
+        found = bounds(trace, table, more=more, seed=arguments.seed)
     except ValueError as error:
         raise ConfigurationError(f"{source}: {error}; trace more prompts") from error
-    if policy is not None:
-        seconds = judge(
+    judged = {
+        POLICY.format(folder): judge(
             trace, table, policy.policy.layout, ExportedBatch(policy.policy), policy.costs
         )
-        found = replace(found, seconds={**found.seconds, POLICY: seconds})
-    payload = summary(trace, found, arguments.seed)
+        for folder, policy in policies.items()
+    }
+    if len(judged) > 1:
+        judged[MEAN.format(len(judged))] = np.mean(list(judged.values()), axis=0)
+    found = replace(found, seconds={**found.seconds, **judged})
+    payload = {
+        **summary(trace, found, arguments.seed),
+        "shares": {name: _closed(trace, found, name) for name in judged},
+    }
     for row in payload["methods"]:
         low, high = row["over_tuned"]["ci95"]
         say(
@@ -112,6 +126,29 @@ def summary(trace: Trace, found: Bounds, seed: int) -> dict[str, Any]:
         "information_share_of_clairvoyant_gap": _gap_share(totals),
         "prompts": len(used),
         "positions": len(trace),
+    }
+
+
+def _other_prompts(folder: str, trace: Trace) -> Trace:
+    """Another trace, which must share no prompt with the one that is judged."""
+    more = load_trace(Path(folder))
+    common = {e.prompt_id for e in more.sequences} & {e.prompt_id for e in trace.sequences}
+    if common:
+        raise ConfigurationError(
+            f"--more: {folder} holds prompts that are judged, such as {min(common)!r}"
+        )
+    return more
+
+
+def _closed(trace: Trace, found: Bounds, name: str) -> dict[str, float | None]:
+    """Shares of the gaps from the tuned cell to the bounds that a policy closes."""
+    used = trace.lengths > 1
+    seconds = {key: float(values[used].sum()) for key, values in found.seconds.items()}
+    gained = seconds[TUNED] - seconds[name]
+    gaps = {"information": INFORMATION, "clairvoyant": CLAIRVOYANT}
+    return {
+        key: gained / (seconds[TUNED] - seconds[bound]) if seconds[TUNED] > seconds[bound] else None
+        for key, bound in gaps.items()
     }
 
 

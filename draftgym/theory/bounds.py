@@ -18,6 +18,7 @@ from draftgym.traces.trace import IntArray, Trace
 PLAIN = "plain"
 TUNED = "best fixed, tuned on other prompts"
 HINDSIGHT = "best fixed in hindsight"
+PER_DOMAIN = "best fixed of each domain in hindsight"
 INFORMATION = "information bound"
 CLAIRVOYANT = "clairvoyant"
 SIZE_ONLY = "clairvoyant size, fixed depth"
@@ -40,36 +41,73 @@ class Bounds:
     folds: IntArray
 
 
-def bounds(trace: Trace, times: Times, *, seed: int = 0) -> Bounds:
+def bounds(trace: Trace, times: Times, *, more: Trace | None = None, seed: int = 0) -> Bounds:
     """Work out every bound.
 
     Args:
         trace: Positions and what each setting accepts there.
         times: Mean seconds of work; no method pays for deciding.
+        more: Positions of other prompts that the information bound learns from as well.
         seed: Of the networks of the information bound.
 
     Raises:
-        ValueError: If the prompts fall into fewer than three folds.
+        ValueError: If the prompts fall into fewer than three folds, or `more` is of another shape.
     """
     folds = fold_of(trace)
-    cells = list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid))
-    table = np.stack([fixed(trace, times, *cell) for cell in cells])  # [cells, sequences]
-    best = cells[int(table.sum(1).argmin())]
-    tuned = np.zeros(len(trace.sequences))
-    for fold in np.unique(folds):
-        mine = folds == fold
-        tuned[mine] = table[int(table[:, ~mine].sum(1).argmin()), mine]
-    depth, size = best
+    cells = tuned_cells(trace, times, folds)
+    depth, size = cells.best
     seconds = {
-        PLAIN: table[cells.index((0, 0))],
-        TUNED: tuned,
-        HINDSIGHT: table[cells.index(best)],
-        INFORMATION: information_bound(trace, times, folds, seed=seed),
+        PLAIN: cells.plain,
+        TUNED: cells.tuned,
+        HINDSIGHT: cells.hindsight,
+        PER_DOMAIN: cells.by_domain,
+        INFORMATION: information_bound(trace, times, folds, more=more, seed=seed),
         DEPTH_ONLY: clairvoyant(trace, times, sizes=(size,)).seconds,
         SIZE_ONLY: clairvoyant(trace, times, depths=(depth,)).seconds,
         CLAIRVOYANT: clairvoyant(trace, times).seconds,
     }
-    return Bounds(seconds, best, folds)
+    return Bounds(seconds, cells.best, folds)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedCells:
+    """Seconds of fixed cells, [sequences] each.
+
+    Attributes:
+        plain: Plain decoding.
+        tuned: The cell that is best on the sequences of other folds.
+        hindsight: The cell that is best on all sequences.
+        by_domain: For each domain the cell that is best in it.
+        best: Depth and size of the cell in hindsight.
+    """
+
+    plain: Float64Array
+    tuned: Float64Array
+    hindsight: Float64Array
+    by_domain: Float64Array
+    best: tuple[int, int]
+
+
+def tuned_cells(trace: Trace, times: Times, folds: IntArray) -> FixedCells:
+    """Every fixed cell of the trace's depths and sizes, and the best of them in four senses.
+
+    Args:
+        trace: Positions.
+        times: Mean seconds of work.
+        folds: Fold of each sequence.
+    """
+    cells = list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid))
+    table = np.stack([fixed(trace, times, *cell) for cell in cells])  # [cells, sequences]
+    best = int(table.sum(1).argmin())
+    tuned, by_domain = np.zeros(len(folds)), np.zeros(len(folds))
+    for fold in np.unique(folds):
+        mine = folds == fold
+        tuned[mine] = table[int(table[:, ~mine].sum(1).argmin()), mine]
+    domains = np.array([entry.domain for entry in trace.sequences])
+    for domain in np.unique(domains):
+        mine = domains == domain
+        by_domain[mine] = table[int(table[:, mine].sum(1).argmin()), mine]
+    return FixedCells(table[cells.index((0, 0))], tuned, table[best], by_domain, cells[best])
 
 
 def fold_of(trace: Trace) -> IntArray:

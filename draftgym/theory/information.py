@@ -14,7 +14,6 @@ from itertools import product
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from draftgym.costs.times import Float64Array, Times
@@ -22,8 +21,6 @@ from draftgym.state import Float32Array
 from draftgym.theory.follow import follow
 from draftgym.theory.rounds import Positions, play
 from draftgym.traces.trace import IntArray, Trace
-
-Rows = NDArray[np.bool_]
 
 HISTORY_POSITIONS = 8
 LEAST_SCORE = -16.0
@@ -38,7 +35,7 @@ _ROWS_AT_A_TIME = 4096
 
 
 def information_bound(
-    trace: Trace, times: Times, folds: IntArray, *, seed: int = 0
+    trace: Trace, times: Times, folds: IntArray, *, more: Trace | None = None, seed: int = 0
 ) -> Float64Array:
     """Seconds under the cross-fitted decisions.
 
@@ -46,16 +43,50 @@ def information_bound(
         trace: Positions.
         times: Mean seconds of work; deciding costs nothing.
         folds: Fold of each sequence, [sequences]; translations of a prompt belong together.
+        more: Positions of yet other prompts, which all networks learn from.
         seed: Of the networks.
 
     Returns:
         Seconds of all rounds of each sequence, [sequences].
 
     Raises:
-        ValueError: If there are fewer than three folds.
+        ValueError: If there are fewer than three folds, or the traces are of different shapes.
     """
-    cells = np.array(list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid)))
-    expected = cross_fitted(known(trace), kept(trace, cells), folds[trace.sequence], seed)
+    return informed(trace, times, expected_kept(trace, folds, more=more, seed=seed))
+
+
+def expected_kept(
+    trace: Trace, folds: IntArray, *, more: Trace | None = None, seed: int = 0
+) -> Float64Array:
+    """Drafted tokens that each cell of `all_cells` is expected to keep, [n, cells].
+
+    What costs time is of no concern here, so the same numbers serve any times. Arguments and
+    errors as `information_bound`.
+    """
+    if more is not None and more.shape != trace.shape:
+        raise ValueError(f"more: its shape is {more.shape}, expected {trace.shape}")
+    cells = all_cells(trace)
+    extra = None if more is None else (known(more), kept(more, cells))
+    return cross_fitted(known(trace), kept(trace, cells), folds[trace.sequence], seed, extra)
+
+
+def all_cells(trace: Trace) -> IntArray:
+    """Every depth with every size of the grid, [cells, 2]."""
+    return np.array(list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid)))
+
+
+def informed(trace: Trace, times: Times, expected: Float64Array) -> Float64Array:
+    """Seconds of whoever decides each round by what cells are expected to keep.
+
+    Args:
+        trace: Positions.
+        times: Mean seconds of work; deciding costs nothing.
+        expected: From `expected_kept`, [n, cells].
+
+    Returns:
+        Seconds of all rounds of each sequence, [sequences].
+    """
+    cells = all_cells(trace)
     positions = Positions.of(trace)
     emitted = np.minimum(expected.clip(min=0.0) + 1.0, np.maximum(positions.room, 1)[:, None])
     seconds = _seconds(trace, positions, times, cells)
@@ -122,7 +153,11 @@ def kept(trace: Trace, cells: IntArray) -> Float32Array:
 
 
 def cross_fitted(
-    inputs: Float32Array, targets: Float32Array, folds: IntArray, seed: int
+    inputs: Float32Array,
+    targets: Float32Array,
+    folds: IntArray,
+    seed: int,
+    extra: tuple[Float32Array, Float32Array] | None = None,
 ) -> Float64Array:
     """Predictions for every row by a network that never saw a row of its fold.
 
@@ -131,6 +166,7 @@ def cross_fitted(
         targets: Shape [n, outputs].
         folds: Fold of each row, [n].
         seed: Of the networks.
+        extra: Inputs and targets that all networks learn from.
 
     Returns:
         Means of the targets given the inputs, [n, outputs].
@@ -145,29 +181,36 @@ def cross_fitted(
     for turn, fold in enumerate(names):
         held = names[(turn + 1) % len(names)]
         train = ~np.isin(folds, (fold, held))
-        mean, spread = inputs[train].mean(0), inputs[train].std(0) + 1e-3
-        scaled = torch.from_numpy(((inputs - mean) / spread).clip(-8.0, 8.0))
-        network = _fit(scaled, torch.from_numpy(targets), train, folds == held, seed + turn)
+        x, y = inputs[train], targets[train]
+        if extra is not None:
+            x, y = np.concatenate((x, extra[0])), np.concatenate((y, extra[1]))
+        mean, spread = x.mean(0), x.std(0) + 1e-3
+
+        def scaled(
+            rows: Float32Array, mean: Float32Array = mean, spread: Float32Array = spread
+        ) -> Tensor:
+            return torch.from_numpy(((rows - mean) / spread).clip(-8.0, 8.0))
+
+        stop_by = (scaled(inputs[folds == held]), torch.from_numpy(targets[folds == held]))
+        network = _fit(scaled(x), torch.from_numpy(y), *stop_by, seed + turn)
         with torch.inference_mode():
-            predicted[folds == fold] = network(scaled[torch.from_numpy(folds == fold)]).numpy()
+            predicted[folds == fold] = network(scaled(inputs[folds == fold])).numpy()
     return predicted
 
 
-def _fit(inputs: Tensor, targets: Tensor, train: Rows, held: Rows, seed: int) -> nn.Sequential:
-    """Least squares, stopped where the held-out fold stops improving."""
+def _fit(x: Tensor, y: Tensor, x_held: Tensor, y_held: Tensor, seed: int) -> nn.Sequential:
+    """Least squares, stopped where the held-out rows stop improving."""
     generator = torch.Generator().manual_seed(seed)
     network = nn.Sequential(
-        nn.Linear(inputs.shape[1], HIDDEN), nn.GELU(),
+        nn.Linear(x.shape[1], HIDDEN), nn.GELU(),
         nn.Linear(HIDDEN, HIDDEN), nn.GELU(),
-        nn.Linear(HIDDEN, targets.shape[1]),
+        nn.Linear(HIDDEN, y.shape[1]),
     )  # fmt: skip
     for layer in network:
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight, generator=generator)
             nn.init.zeros_(layer.bias)
     optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    x, y = inputs[torch.from_numpy(train)], targets[torch.from_numpy(train)]
-    x_held, y_held = inputs[torch.from_numpy(held)], targets[torch.from_numpy(held)]
     best, best_loss, since = network.state_dict(), float("inf"), 0
     for _ in range(EPOCHS):
         for batch in torch.randperm(len(x), generator=generator).split(BATCH):

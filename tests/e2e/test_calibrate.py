@@ -36,13 +36,13 @@ def test_milliseconds_are_those_of_the_clock(measured: tuple[Path, dict[str, Any
     milliseconds = payload["milliseconds"]
     assert list(milliseconds) == ["propose", "first", "later", "verify", "commit"]
     for size in (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
-        *quartiles, count = milliseconds["verify"][f"V={size}, context 0-127"]
+        *quartiles, count = milliseconds["verify"][f"V={size}, context 0-255"]
         assert quartiles == pytest.approx([30 + 0.5 * size] * 3)
         assert count >= 3  # of 5: first rounds are left out, and budgets clamp
-    assert milliseconds["commit"]["context 0-127"][:3] == pytest.approx([0.1] * 3)
+    assert milliseconds["commit"]["context 0-255"][:3] == pytest.approx([0.1] * 3)
     unread = {name.partition(" ")[0] for name in milliseconds["first"]}
     assert {"1", "2-3", "4-7", "8-15", "16-31", "32-63"} <= unread
-    first, _, third, _ = milliseconds["first"]["16-31 unread, context 0-127"]
+    first, _, third, _ = milliseconds["first"]["16-31 unread, context 0-255"]
     assert 2 + 0.05 * 16 <= first <= third <= 2 + 0.05 * 31
 
 

@@ -42,7 +42,7 @@ def table() -> LatencyTable:
     units = {"first": np.array([1, 2, 4, 8]), "verify": sizes}
     seconds = {"propose": 0.1, "first": 1.0, "later": 1.0, "verify": 10.0, "commit": 0.1}
     samples = {
-        kind: Samples(units.get(kind, none), none, value + 0.5 * units.get(kind, none))
+        kind: Samples(units.get(kind, none), none, value + 0.5 * units.get(kind, none), none + 1.0)
         for kind, value in seconds.items()
     }
     return LatencyTable(samples, {"pair": PAIR}, DecisionSeconds())  # type: ignore[arg-type]

@@ -120,9 +120,9 @@ def test_tokens_to_ingest_count_in_powers_of_two_the_nearest_measured() -> None:
     expected = [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 100, 100, 100, 100]
     assert made.mean("first", counts, np.full(14, 100)) == pytest.approx(1e-3 * np.array(expected))
     assert [bucket.name for bucket in made.buckets("first")] == [
-        "1 unread, context 0-127",
-        "4-7 unread, context 0-127",
-        "64-127 unread, context 0-127",
+        "1 unread, context 0-255",
+        "4-7 unread, context 0-255",
+        "64-127 unread, context 0-255",
     ]
 
 
