@@ -123,7 +123,7 @@ class FeatureLayout:
             *(
                 Feature(
                     f"expected_accepted_{size}", f"tokens / {self.max_depth}",
-                    0.0, 2.0, 1.0 / self.max_depth,
+                    0.0, _most_tokens(self), 1.0 / self.max_depth,
                 )
                 for size in self.size_grid[1:]
             ),
@@ -390,8 +390,13 @@ def _confidence(state: RoundState) -> Confidence:
     return state.read_confidence() if state.nodes else NO_CONFIDENCE
 
 
+def _most_tokens(layout: FeatureLayout) -> float:
+    """Accepted tokens over the depth: look-ups may bring as many as are verified."""
+    return max(2.0, layout.max_size / layout.max_depth)
+
+
 def _history_features(layout: FeatureLayout) -> list[Feature]:
-    tokens = (f"tokens / {layout.max_depth}", 0.0, 2.0, 1.0 / layout.max_depth)
+    tokens = (f"tokens / {layout.max_depth}", 0.0, _most_tokens(layout), 1.0 / layout.max_depth)
     passes = (f"draft passes / {layout.max_depth}", 0.0, 1.0, 1.0 / layout.max_depth)
     sizes = (f"drafted tokens / {layout.max_size}", 0.0, 1.0, 1.0 / layout.max_size)
     kinds = (("accepted", tokens), ("drafted", passes), ("verified", sizes))
@@ -414,7 +419,7 @@ def _round_features(layout: FeatureLayout) -> list[Feature]:
         Feature("has_confidence", "0 or 1", 0.0, 1.0),
         *(Feature(f"frontier_score_{slot}", *score) for slot in range(1, layout.beam_width + 1)),
         Feature("best_path_probability", "probability", 0.0, 1.0),
-        Feature("expected_accepted", f"tokens / {deep}", 0.0, 2.0, 1.0 / deep),
+        Feature("expected_accepted", f"tokens / {deep}", 0.0, _most_tokens(layout), 1.0 / deep),
         Feature("margin", "probability", 0.0, 1.0),
         Feature("entropy", f"nats / {_ENTROPY_NATS:g}", 0.0, 1.0, 1.0 / _ENTROPY_NATS),
         Feature("depth", f"draft passes / {deep}", 0.0, 1.0, 1.0 / deep),

@@ -30,7 +30,7 @@ class DrafterConfig(BaseModel):
     beam_width: int = Field(4, ge=1, le=16, description="Frontier nodes expanded per pass (W).")
     max_depth: int = Field(8, ge=0, le=32, description="Largest number of draft passes (D).")
     max_size: int = Field(32, ge=0, le=256, description="Largest verification size (V).")
-    ngram_cap_tokens: int = Field(10, ge=1, le=64, description="Longest look-up proposal.")
+    ngram_cap_tokens: int = Field(32, ge=1, le=64, description="Longest look-up proposal.")
     ngram_max_match_tokens: int = Field(8, ge=1, le=16, description="Longest suffix matched.")
 
     @model_validator(mode="after")

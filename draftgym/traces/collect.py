@@ -28,7 +28,7 @@ Columns = dict[str, NDArray[Any]]
 BATCH_POSITIONS = 32
 """Positions whose trees grow together; bounds the memory of their keys and values."""
 
-READ_CELL = (2, 8)
+READ_CELL = (1, 16)
 """Depth and size by which the text is decoded: the text is the same under any."""
 
 

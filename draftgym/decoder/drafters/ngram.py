@@ -1,9 +1,10 @@
 """Look-ups in the sequence itself: the continuation of the last place with the same suffix.
 
 Follows prompt look-up decoding (Saxena 2023) and Transformers' `PromptLookupCandidateGenerator`
-in what is proposed. The score is the log of a survival estimate: look-ups are replayed on the
-committed text as it grows, so a match length that kept predicting the next token here is
-trusted here. Nothing depends on which drafts were made or verified.
+in what is proposed, but goes on in its own proposal where the text ends, as loops do. The score
+is the log of a survival estimate: look-ups are replayed on the committed text as it grows, so a
+match length that kept predicting the next token here is trusted here. Nothing depends on which
+drafts were made or verified.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ PRIOR_WEIGHT = 4.0
 HALF_DISTANCE_TOKENS = 512
 """Distance at which the prior survival of a match is halved."""
 
-FIRST_SCALE, LATER_SCALE = 0.7, 0.42
-"""Calibration: scales of the log-survival of the first token and of the steps after it. A look-up
-whose first token is right goes on more often than independent steps would (docs/log.md)."""
+FIRST_SCALE, LATER_SCALE, DEEP_SCALE, DEEP_STEP = 0.7, 0.42, 0.15, 8
+"""Calibration: scales of the log-survival of the first token, of the steps after it, and of those
+beyond `DEEP_STEP`. A look-up that was right so far goes on more often than independent steps
+would (docs/log.md)."""
 
 
 class NgramDrafter:
@@ -40,7 +42,7 @@ class NgramDrafter:
     feature_layers: tuple[int, ...] = ()
     context_limit = 1 << 30
 
-    def __init__(self, cap: int = 10, max_match: int = 8) -> None:
+    def __init__(self, cap: int = 32, max_match: int = 8) -> None:
         self.max_nodes = cap
         self._max_match = max_match
         self._follow_up: dict[tuple[int, ...], int] = {}
@@ -83,11 +85,12 @@ class NgramDrafter:
         self._indexed = len(ids)
         self._found = self._look_up(len(ids))
 
-    def _survival(self, match: int, distance: int) -> float:
-        """Smoothed probability that a look-up with this match length and distance is right."""
+    def _log_survival(self, match: int, distance: int) -> float:
+        """Log of a smoothed probability that a look-up of this match and distance is right."""
         prior = match / (match + 1.0) * math.exp2(-distance / HALF_DISTANCE_TOKENS)
         hits, trials = self._hits[match], self._trials[match]
-        return (hits + PRIOR_WEIGHT * prior) / (trials + PRIOR_WEIGHT)
+        survival = (hits + PRIOR_WEIGHT * prior) / (trials + PRIOR_WEIGHT)
+        return math.log(min(survival, 1.0 - 1e-6))
 
     def propose(self, tree: DraftTree, max_depth: int) -> None:
         self._ingest()
@@ -96,13 +99,17 @@ class NgramDrafter:
         if found is None or count <= 0:
             return
         match, position = found
-        chain = ids[position : position + count]
         distance = len(ids) - position
+        chain = ids[position : position + count]
+        while len(chain) < count:  # past the end of the text a look-up goes on in itself
+            chain.append(chain[-distance])
         scores, total = [], 0.0
-        for step in range(len(chain)):  # each agreeing token lengthens the match
-            length = min(match + step, self._max_match)
-            scale = LATER_SCALE if step else FIRST_SCALE
-            total += scale * math.log(min(self._survival(length, distance), 1.0 - 1e-6))
+        # Each agreeing token lengthens the match, up to the longest that is told apart.
+        longest = max(0, self._max_match - match)
+        steps = [self._log_survival(match + step, distance) for step in range(longest + 1)]
+        for step in range(count):
+            scale = FIRST_SCALE if not step else LATER_SCALE if step <= DEEP_STEP else DEEP_SCALE
+            total += scale * steps[min(step, longest)]
             scores.append(total)
         tree.add_chain(chain, scores)
 
