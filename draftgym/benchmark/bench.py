@@ -42,7 +42,7 @@ from draftgym.costs.measure import cost_table
 from draftgym.decoder.config import DrafterConfig, SamplingConfig
 from draftgym.decoder.controllers import PlainController
 from draftgym.decoder.pair import ModelPair
-from draftgym.runtime import ExportedController
+from draftgym.runtime import LearnedController
 from draftgym.state import RoundRecord
 
 SILENT = "silent session"
@@ -78,14 +78,14 @@ class Bench:
         self,
         pair: ModelPair,
         drafter: DrafterConfig,
-        controller: ExportedController,
+        controller: LearnedController,
         reference: Reference,
         clock: Clock,
         plan: BenchPlan,
     ) -> None:
         self._pair, self._drafter, self._clock, self._plan = pair, drafter, clock, plan
         self._controller, self._reference = controller, reference
-        layout = controller.policy.layout
+        layout = controller.layout
         self._size_grid = layout.size_grid
         self._race = CellRace(pair, clock, plan, layout.history)
         self._session, self._plain = self._race.session, self._race.plain

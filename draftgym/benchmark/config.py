@@ -104,7 +104,7 @@ class EvaluateConfig(BaseModel):
     test: PhaseConfig = PhaseConfig(prompts=24, repeats=2)
     warm_up_tokens: int = Field(16, ge=2, le=4096, description="Discarded run per method.")
     cost_rounds: int = Field(12, ge=2, le=1000, description="Rounds per setting for the costs.")
-    policy: str | None = Field(None, description="Folder of an exported policy; optional.")
+    policy: str | None = Field(None, description="Folder of a policy, or a table's JSON file.")
     seeds: SeedConfig = SeedConfig()
     bootstrap_resamples: int = Field(RESAMPLES, ge=100, le=1_000_000)
     output: str = Field("runs/evaluate", min_length=1, description="Folder of the report.")

@@ -50,8 +50,7 @@ from draftgym.decoder.session import DecoderSession
 from draftgym.locking import exclusive
 from draftgym.prompts import load_prompts
 from draftgym.provenance import hardware, provenance
-from draftgym.runtime import load as load_policy
-from draftgym.runtime import read_policy
+from draftgym.runtime import load_controller
 from draftgym.state import MeasuredCosts
 from draftgym.storage import dump_json, write_json
 
@@ -93,7 +92,7 @@ def evaluate(
         DraftGymError: A policy for another pair, or too few usable prompts.
     """
     if config.policy is not None:
-        read_policy(config.policy)  # a folder that cannot be used is no reason to load a model
+        load_controller(config.policy)  # a path that cannot be used is no reason to load a model
     pair = load_pair(config.pair) if pair is None else pair
     reference = reference_of(pair) if reference is None else reference
     clock = WallClock(pair.device) if clock is None else clock
@@ -153,10 +152,10 @@ class _Evaluator:
         return encode(prompts, self._pair.encode_prompt)
 
     def _policy_method(self, path: str) -> SessionMethod:
-        controller = load_policy(
+        controller = load_controller(
             path, self._pair.fingerprint(), hardware(self._pair.device, self._pair.dtype)
         )
-        layout = controller.policy.layout
+        layout = controller.layout
         session = DecoderSession(
             self._pair,
             self._pair.new_drafter(),
@@ -274,7 +273,9 @@ def _identity(config: EvaluateConfig, pair: ModelPair, origin: dict[str, Any]) -
     """
     policy = None
     if config.policy is not None:
-        files = sorted(path for path in Path(config.policy).iterdir() if path.is_file())
+        learned = Path(config.policy)
+        inside = learned.iterdir() if learned.is_dir() else (learned,)
+        files = sorted(path for path in inside if path.is_file())
         policy = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     parts = {
         "config": config.model_dump(mode="json", exclude={"output", "policy"}),

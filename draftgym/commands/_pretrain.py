@@ -7,7 +7,7 @@ from pathlib import Path
 from draftgym.benchmark.runner import pinned_threads
 from draftgym.clock import Clock
 from draftgym.commands._calibration import Calibration
-from draftgym.console import say
+from draftgym.console import progress, say
 from draftgym.decoder.pair import ModelPair
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import load_prompts
@@ -95,14 +95,16 @@ def run_pretraining(
         seed=config.seed,
     )
     try:
-        learned = pretrain(
-            load_trace(trace),
-            calibration.table,
-            config.layout.features(),
-            calibration.costs,
-            chosen,
-            calibration.card,
-        )
+        with progress("learn from the trace", chosen.steps) as bar:
+            learned = pretrain(
+                load_trace(trace),
+                calibration.table,
+                config.layout.features(),
+                calibration.costs,
+                chosen,
+                calibration.card,
+                bar=bar,
+            )
     except ValueError as error:
         raise ConfigurationError(f"pretraining.prompts: {trace}: {error}") from error
     save_policy(folder / PRETRAINED, learned.policy)

@@ -11,17 +11,22 @@ import numpy as np
 from draftgym.benchmark.config import Cell, depths, largest_size
 from draftgym.benchmark.runner import Request, encode
 from draftgym.clock import Clock
+from draftgym.commands._calibration import Calibration
+from draftgym.commands._inputs import Inputs
 from draftgym.configuration import validate
 from draftgym.costs.table import LatencyTable
 from draftgym.decoder.config import DrafterConfig
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
+from draftgym.features import FeatureLayout
 from draftgym.prompts import Prompt, load_prompts
 from draftgym.runtime.folder import first_difference
+from draftgym.state import MeasuredCosts
 from draftgym.traces.config import TraceConfig
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
+from policies.export import PolicyCard
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,61 @@ def open_traced(folder: str) -> Traced:
             f"{folder}: the prompts that it was made from have changed; make it anew"
         )
     return Traced(trace, config, tuple(prompts))
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """What learning from a trace needs.
+
+    Attributes:
+        trace: Of the policy split.
+        table: Measured costs of the same pair.
+        layout: Observations and actions.
+        costs: Cost ratios that policies are shown.
+        card: Origin of exported policies.
+        folder: Of the trace.
+    """
+
+    trace: Trace
+    table: LatencyTable
+    layout: FeatureLayout
+    costs: MeasuredCosts
+    card: PolicyCard
+    folder: str
+
+
+def open_learning(given_trace: str | None, given_table: str | None) -> Learning:
+    """A trace and a latency table to learn from; what is not given is found or made.
+
+    Args:
+        given_trace: Folder of the trace.
+        given_table: File of the table.
+
+    Raises:
+        TraceError: No complete trace there.
+        LatencyError: No such table.
+        ConfigurationError: Another split than the policies', a drafter without passes, or a trace
+            and a table of different pairs.
+    """
+    inputs = Inputs()
+    folder = inputs.trace(given_trace, "policy")
+    trace = load_trace(Path(folder))
+    split, shape = trace.source["plan"]["split"], trace.shape
+    if split != "policy":
+        raise ConfigurationError(
+            f"{folder}: made of the {split} split; policies learn from the policy split"
+        )
+    if shape.max_depth == 0:
+        raise ConfigurationError(f"{folder}: its drafter makes no passes to decide about")
+    layout = FeatureLayout(
+        max_depth=shape.max_depth, beam_width=shape.beam_width, size_grid=shape.size_grid
+    )
+    file = inputs.table(given_table, trace)
+    table = LatencyTable.load(file)
+    check_same_pair(trace, table, folder, file)
+    lengths = [entry.prompt_tokens for entry in trace.sequences]
+    known = Calibration.of(table, shape.size_grid, lengths, shape.max_depth)
+    return Learning(trace, table, layout, known.costs, known.card, folder)
 
 
 def spread_cells(drafter: DrafterConfig, size_grid: Sequence[int], count: int) -> list[Cell]:

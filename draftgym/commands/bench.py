@@ -22,8 +22,7 @@ from draftgym.decoder.pair import load_pair
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import PromptSource, load_prompts
 from draftgym.provenance import hardware, provenance
-from draftgym.runtime import load as load_policy
-from draftgym.runtime import read_policy
+from draftgym.runtime import LearnedController, load_controller
 
 SCHEMA = "draftgym.bench/1"
 
@@ -82,15 +81,17 @@ def main(argv: Sequence[str]) -> int:
     test = load_prompts(sources, "test", arguments.prompts, arguments.seed)
     load = other_load()
     if arguments.policy is not None:
-        read_policy(arguments.policy)  # a wrong folder is refused before a model is loaded
+        load_controller(arguments.policy)  # a wrong path is refused before a model is loaded
     pair = load_pair(config)
     say(f"{pair.device}, {pair.dtype}; {pair.generation.describe()}")
     if arguments.policy is None:
         deepest = max(1, depths(config.drafter)[-1])
-        controller = untrained_controller(deepest, config.drafter.beam_width, seed=arguments.seed)
+        controller: LearnedController = untrained_controller(
+            deepest, config.drafter.beam_width, seed=arguments.seed
+        )
         say("no --policy: an untrained network of the default size is timed")
     else:
-        controller = load_policy(
+        controller = load_controller(
             arguments.policy, pair.fingerprint(), hardware(pair.device, pair.dtype)
         )
     plan = BenchPlan(

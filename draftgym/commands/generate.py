@@ -22,7 +22,7 @@ from draftgym.decoder.session import DecoderSession
 from draftgym.decoder.streaming import TextStream
 from draftgym.errors import ConfigurationError
 from draftgym.provenance import hardware
-from draftgym.runtime import ExportedController, load
+from draftgym.runtime import LearnedController, load_controller
 from draftgym.state import Controller, MeasuredCosts
 
 SCHEMA = "draftgym.generate/1"
@@ -37,7 +37,7 @@ class Arguments:
     prompt: Annotated[str, tyro.conf.Positional]
     """What to ask; `-` reads standard input."""
     policy: str | None = None
-    """Folder of an exported policy (RUN/policy)."""
+    """Folder of an exported policy (RUN/policy), or file of a table (RUN/table.json)."""
     depth: int | None = None
     """Draft passes per round, without a policy (1 if absent); 0 with size 0 decodes plainly."""
     size: int | None = None
@@ -70,11 +70,11 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigurationError("--stop: must not be empty")
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
     config = _sampled(config, arguments)
-    policy = None if arguments.policy is None else load(arguments.policy)
+    policy = None if arguments.policy is None else load_controller(arguments.policy)
     pair = load_pair(config)
     if arguments.policy is not None:
         here = hardware(pair.device, pair.dtype)
-        policy = load(arguments.policy, pair.fingerprint(), here)
+        policy = load_controller(arguments.policy, pair.fingerprint(), here)
     for name, most in (("depth", config.drafter.max_depth), ("size", config.drafter.max_size)):
         if (getattr(arguments, name) or 0) > most:
             say(f"--{name}: the pair's drafter.max_{name} is {most}, so no round goes further")
@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
         clock=WallClock(pair.device),
         max_depth=config.drafter.max_depth,
         max_size=config.drafter.max_size,
-        costs=policy.costs if isinstance(policy, ExportedController) else MeasuredCosts(),
+        costs=policy.costs if isinstance(policy, LearnedController) else MeasuredCosts(),
     )
     tokens = pair.encode_prompt([prompt])
     if len(tokens) >= session.context_limit:

@@ -10,17 +10,14 @@ from typing import Annotated
 import tyro
 
 from draftgym.clock import WallClock
-from draftgym.commands._calibration import Calibration
-from draftgym.commands._inputs import POLICY_TRACE, TABLE, Inputs
-from draftgym.commands._traced import check_same_pair
-from draftgym.console import print_result, say
-from draftgym.costs.table import LatencyTable
+from draftgym.commands._inputs import POLICY_TRACE, TABLE
+from draftgym.commands._traced import Learning, open_learning
+from draftgym.console import print_result, progress, say
 from draftgym.errors import ConfigurationError
-from draftgym.features import FeatureLayout
 from draftgym.locking import exclusive
 from draftgym.provenance import provenance
-from draftgym.runtime import save_policy
-from draftgym.traces.store import load_trace
+from draftgym.runtime import save_policy, save_table
+from draftgym.storage import write_text
 
 SCHEMA = "draftgym.learn/1"
 
@@ -40,6 +37,9 @@ class Arguments:
     )
     steps: Annotated[int, tyro.conf.arg(help="Gradient steps.")] = 1500
     seed: Annotated[int, tyro.conf.arg(help="Of networks, prompts and decisions.")] = 0
+    table_rows: Annotated[
+        int, tyro.conf.arg(help="Rows of a readable table to learn as well; 0: none.")
+    ] = 0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,37 +48,25 @@ def main(argv: Sequence[str]) -> int:
     from policies.pretraining import pretrain
 
     arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym learn")
+    if not 0 <= arguments.table_rows <= 64:
+        raise ConfigurationError(f"--table-rows: must be 0 to 64, got {arguments.table_rows}")
     if arguments.steps < 1:
         raise ConfigurationError(f"--steps: must be at least 1, got {arguments.steps}")
-    inputs = Inputs()
-    source = inputs.trace(arguments.trace, "policy")
-    trace = load_trace(Path(source))
-    split = trace.source["plan"]["split"]
-    if split != "policy":
-        raise ConfigurationError(
-            f"{source}: made of the {split} split; policies learn from the policy split"
-        )
-    shape = trace.shape
-    if shape.max_depth == 0:
-        raise ConfigurationError(f"{source}: its drafter makes no passes to decide about")
-    layout = FeatureLayout(
-        max_depth=shape.max_depth, beam_width=shape.beam_width, size_grid=shape.size_grid
-    )
-    file = inputs.table(arguments.table, trace)
-    table = LatencyTable.load(file)
-    check_same_pair(trace, table, source, file)
-    lengths = [entry.prompt_tokens for entry in trace.sequences]
-    known = Calibration.of(table, shape.size_grid, lengths, shape.max_depth)
+    known = open_learning(arguments.trace, arguments.table)
     folder, clock = Path(arguments.output), WallClock()
     config = AllActionConfig(steps=arguments.steps, seed=arguments.seed)
     with exclusive(folder):
         begin = clock.boundary()
         try:
-            learned = pretrain(trace, table, layout, known.costs, config, known.card)
+            with progress("learn", config.steps) as bar:
+                learned = pretrain(
+                    known.trace, known.table, known.layout, known.costs, config, known.card, bar=bar
+                )
         except ValueError as error:
-            raise ConfigurationError(f"{source}: {error}") from error
+            raise ConfigurationError(f"{known.folder}: {error}") from error
         seconds = clock.boundary() - begin
         path = save_policy(folder / "policy", learned.policy)
+        table = _table(known, arguments.table_rows, folder) if arguments.table_rows else None
     say(f"policy: {path}")
     print_result(
         SCHEMA,
@@ -86,7 +74,20 @@ def main(argv: Sequence[str]) -> int:
             "policy": str(path),
             "seconds": seconds,
             "held_out": learned.held_out,
+            "table": table,
             "provenance": provenance(),
         },
     )
     return 0
+
+
+def _table(known: Learning, rows: int, folder: Path) -> str:
+    """Learn a table, write it for programs and for readers; the path of the former."""
+    from policies.table import learn_table
+
+    table = learn_table(
+        known.trace, known.table, known.layout, known.costs, rows=rows, card=known.card
+    )
+    say(table.text())
+    write_text(folder / "table.txt", table.text() + "\n")
+    return str(save_table(folder / "table.json", table))

@@ -15,18 +15,18 @@ from draftgym.commands._inputs import Inputs
 from draftgym.console import print_result, progress, say
 from draftgym.costs.ratios import cost_ratios
 from draftgym.costs.table import LatencyTable
+from draftgym.costs.times import Times
 from draftgym.errors import ConfigurationError
 from draftgym.provenance import provenance
 from draftgym.storage import write_bytes, write_json
 from draftgym.theory.bounds import fold_of
-from draftgym.theory.information import expected_kept
 from draftgym.theory.landscape import LinearTimes, Place, place
 from draftgym.traces.store import load_trace
-from draftgym.traces.trace import Trace
+from draftgym.traces.trace import IntArray, Trace
 
 SCHEMA = "draftgym.map/1"
-DRAFTS = (0.02, 0.05, 0.1, 0.2, 0.4)
-SLOPES = (0.0, 0.005, 0.01, 0.03, 0.06, 0.12)
+DRAFTS = (0.02, 0.05, 0.1, 0.3)
+SLOPES = (0.0, 0.01, 0.03, 0.1)
 CONTEXT = 200
 
 
@@ -66,25 +66,30 @@ def main(argv: Sequence[str]) -> int:
     more = None if arguments.more is None else load_trace(Path(arguments.more))
     table = None if arguments.table is None else LatencyTable.load(arguments.table)
     maps = []
-    with progress("map", len(traces) * (1 + len(DRAFTS) * len(SLOPES))) as bar:
+    with progress("map", len(traces) * (len(DRAFTS) * len(SLOPES) + (table is not None))) as bar:
         for folder, trace in traces.items():
             folds = fold_of(trace)
-            try:
-                expected = expected_kept(trace, folds, more=more, seed=arguments.seed)
-            except ValueError as error:
-                raise ConfigurationError(f"{folder}: {error}") from error
-            bar.advance()
-            places = {}
-            for draft in DRAFTS:
-                for slope in SLOPES:
-                    costs = LinearTimes(draft, slope)
-                    places[draft, slope] = place(trace, costs, expected, folds)
-                    bar.advance()
+
+            def found(
+                times: Times, trace: Trace = trace, folds: IntArray = folds, folder: str = folder
+            ) -> Place:
+                try:
+                    result = place(trace, times, folds, more=more, seed=arguments.seed)
+                except ValueError as error:
+                    raise ConfigurationError(f"{folder}: {error}") from error
+                bar.advance()
+                return result
+
+            places = {
+                (draft, slope): found(LinearTimes(draft, slope))
+                for draft in DRAFTS
+                for slope in SLOPES
+            }
             measured = None
             if table is not None:
                 passes = trace.shape.max_depth
                 ratios = cost_ratios(table, trace.shape.size_grid, CONTEXT, max_depth=passes)
-                measured = {**asdict(ratios), **asdict(place(trace, table, expected, folds))}
+                measured = {**asdict(ratios), **asdict(found(table))}
             maps.append(_entry(folder, trace, places, measured))
     for entry in maps:
         _say(entry)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from draftgym.features import FeatureLayout
 from draftgym.runtime.network import Network
 from draftgym.runtime.policy import ExportedPolicy
 from draftgym.state import MeasuredCosts, RoundRecord, RoundState
+
+
+def known_costs(training: Mapping[str, Any]) -> MeasuredCosts:
+    """Cost ratios in the summary of a training, zeros where it tells none."""
+    known = training.get("costs", {})
+    return MeasuredCosts(
+        draft_pass_over_plain=float(known.get("draft_pass_over_plain", 0.0)),
+        verify_slope_over_plain=float(known.get("verify_slope_over_plain", 0.0)),
+    )
 
 
 class ExportedController:
@@ -29,13 +42,14 @@ class ExportedController:
         self._fixed_size = policy.fallback.get("size", 0)
 
     @property
+    def layout(self) -> FeatureLayout:
+        """Observations and actions."""
+        return self._layout
+
+    @property
     def costs(self) -> MeasuredCosts:
         """Cost ratios seen in training, for a session that has not measured this machine."""
-        known = self.policy.training.get("costs", {})
-        return MeasuredCosts(
-            draft_pass_over_plain=float(known.get("draft_pass_over_plain", 0.0)),
-            verify_slope_over_plain=float(known.get("verify_slope_over_plain", 0.0)),
-        )
+        return known_costs(self.policy.training)
 
     def reset(self) -> None:
         """Nothing to forget: the session keeps the history."""

@@ -125,15 +125,26 @@ def load(
         difference = first_difference(policy.pair, plain(pair_fingerprint), "pair")
         if difference is not None:
             raise PolicyError(f"{file}: trained on another model pair: {difference}")
-    if hardware_fingerprint is not None and policy.hardware:  # nothing known: nothing to say
-        difference = first_difference(policy.hardware, plain(hardware_fingerprint), "hardware")
-        if difference is not None:
-            warnings.warn(
-                f"{file}: trained on other hardware, so its costs may be off: {difference}",
-                UserWarning,
-                stacklevel=2,
-            )
+    if hardware_fingerprint is not None:
+        warn_of_other_hardware(file, policy.hardware, hardware_fingerprint)
     return ExportedController(policy)
+
+
+def warn_of_other_hardware(file: Path, known: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Warn if costs were measured on other hardware than this; a policy that tells none is silent.
+
+    Args:
+        file: Of the policy.
+        known: Hardware fingerprint that it holds.
+        here: Of this machine.
+    """
+    difference = first_difference(known, plain(here), "hardware") if known else None
+    if difference is not None:
+        warnings.warn(
+            f"{file}: trained on other hardware, so its costs may be off: {difference}",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def read_policy(path: str | Path) -> ExportedPolicy:

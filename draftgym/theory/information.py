@@ -2,15 +2,14 @@
 
 A network predicts from everything that is known at a position (every level of the deepest tree,
 the accepted lengths of earlier positions as far as the text has confirmed them, the room left) how
-many drafted tokens each (depth, size) would keep. Each round then takes the setting with the most
-saved time. It is cross-fitted: a sequence is decided by a network that saw only other prompts. A
-policy sees less: it has not drafted the levels that it decides about. So this estimates from
-above what causal policies can reach; as an estimate it may fall short of it.
+much time each (depth, size) would save until the end of the text if the best fixed cell went on.
+Each round then takes the setting that saves the most. It is cross-fitted: a sequence is decided
+by networks that saw only other prompts. A policy sees less: it has not drafted the levels that it
+decides about. So this estimates from above what causal policies can reach; as an estimate it may
+fall short of it.
 """
 
 from __future__ import annotations
-
-from itertools import product
 
 import numpy as np
 import torch
@@ -18,8 +17,11 @@ from torch import Tensor, nn
 
 from draftgym.costs.times import Float64Array, Times
 from draftgym.state import Float32Array
+from draftgym.theory.fixed import best_fixed
 from draftgym.theory.follow import follow
-from draftgym.theory.rounds import Positions, play
+from draftgym.theory.held import all_cells, held_cells
+from draftgym.theory.rounds import Positions
+from draftgym.theory.to_go import TimeToGo
 from draftgym.traces.trace import IntArray, Trace
 
 HISTORY_POSITIONS = 8
@@ -28,10 +30,11 @@ HIDDEN = 128
 EPOCHS = 60
 PATIENCE = 6
 BATCH = 64
+MEMBERS = 3
+"""Networks whose predictions are averaged: what a position saves is noisy."""
 LEARNING_RATE = 1e-3
 WEIGHT_DECAY = 1e-3
-PACE_STEPS = 6
-_ROWS_AT_A_TIME = 4096
+_SEEDS = 1000
 
 
 def information_bound(
@@ -52,67 +55,36 @@ def information_bound(
     Raises:
         ValueError: If there are fewer than three folds, or the traces are of different shapes.
     """
-    return informed(trace, times, expected_kept(trace, folds, more=more, seed=seed))
-
-
-def expected_kept(
-    trace: Trace, folds: IntArray, *, more: Trace | None = None, seed: int = 0
-) -> Float64Array:
-    """Drafted tokens that each cell of `all_cells` is expected to keep, [n, cells].
-
-    What costs time is of no concern here, so the same numbers serve any times. Arguments and
-    errors as `information_bound`.
-    """
     if more is not None and more.shape != trace.shape:
         raise ValueError(f"more: its shape is {more.shape}, expected {trace.shape}")
-    cells = all_cells(trace)
-    extra = None if more is None else (known(more), kept(more, cells))
-    return cross_fitted(known(trace), kept(trace, cells), folds[trace.sequence], seed, extra)
+    cell = best_fixed(trace, times)
+    inputs, targets = known(trace), _savings(trace, times, cell)
+    extra = None if more is None else (known(more), _savings(more, times, cell))
+    fold = folds[trace.sequence]
+    members = (
+        cross_fitted(inputs, targets, fold, seed + _SEEDS * member, extra)
+        for member in range(MEMBERS)
+    )
+    expected, cells = np.mean(list(members), axis=0), all_cells(trace)
+
+    def choose(rows: IntArray, unread: IntArray) -> tuple[IntArray, IntArray]:
+        best = cells[expected[rows].argmax(1)]
+        return best[:, 0], best[:, 1]
+
+    return follow(trace, times, choose)
 
 
-def all_cells(trace: Trace) -> IntArray:
-    """Every depth with every size of the grid, [cells, 2]."""
-    return np.array(list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid)))
-
-
-def informed(trace: Trace, times: Times, expected: Float64Array) -> Float64Array:
-    """Seconds of whoever decides each round by what cells are expected to keep.
-
-    Args:
-        trace: Positions.
-        times: Mean seconds of work; deciding costs nothing.
-        expected: From `expected_kept`, [n, cells].
-
-    Returns:
-        Seconds of all rounds of each sequence, [sequences].
-    """
-    cells = all_cells(trace)
-    positions = Positions.of(trace)
-    emitted = np.minimum(expected.clip(min=0.0) + 1.0, np.maximum(positions.room, 1)[:, None])
-    seconds = _seconds(trace, positions, times, cells)
-    drafts = np.minimum(cells[:, 0], trace.depth_limit[:, None]) > 0  # [n, cells]
-
-    def under(pace: float) -> Float64Array:
-        def choose(rows: IntArray, unread: IntArray) -> tuple[IntArray, IntArray]:
-            saved = pace * emitted[rows] - seconds[rows]
-            if drafts.any():
-                first = times.mean("first", unread, positions.context[rows])
-                saved = saved - drafts[rows] * first[:, None]
-            best = saved.argmax(1)
-            return cells[best, 0], cells[best, 1]
-
-        return follow(trace, times, choose)
-
-    # Dinkelbach: the decisions that are best against a pace reach a better one. Only one number
-    # is shared by all folds.
-    tokens = float((trace.lengths - 1).clip(min=0).sum())
-    best = follow(trace, times, lambda rows, _: (np.zeros_like(rows), np.zeros_like(rows)))
-    for _ in range(PACE_STEPS):
-        reached = under(float(best.sum()) / tokens)
-        if reached.sum() >= best.sum():
-            break
-        best = reached
-    return best
+def _savings(trace: Trace, times: Times, cell: tuple[int, int]) -> Float32Array:
+    """What every cell saves until the text ends if the given one takes over, in plain steps."""
+    held, to_go = held_cells(trace, times), TimeToGo(trace, times, *cell)
+    rows, context = np.arange(len(trace)), Positions.of(trace).context
+    # What is not read now must be read later at about the same price: how much does not matter.
+    unread = np.ones_like(rows)
+    _, seconds = held.outcome(rows, times, unread, context)
+    saved = held.saved(to_go, rows, unread, seconds)  # [n, cells]
+    # How lucky the fixed cell is at a position helps no cell against another.
+    saved -= saved.mean(1, keepdims=True)
+    return (saved / times.mean("verify", 0, context)[:, None]).astype(np.float32)
 
 
 def known(trace: Trace) -> Float32Array:
@@ -142,14 +114,6 @@ def known(trace: Trace) -> Float32Array:
         np.stack(past, axis=1),
     )
     return np.concatenate(columns, axis=1).astype(np.float32)
-
-
-def kept(trace: Trace, cells: IntArray) -> Float32Array:
-    """Drafted tokens that each cell keeps at each position, [n, cells]."""
-    n = len(trace)
-    rows = np.arange(n)
-    columns = [trace.accepted(rows, np.full(n, d), np.full(n, v)) for d, v in cells]
-    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def cross_fitted(
@@ -228,13 +192,3 @@ def _fit(x: Tensor, y: Tensor, x_held: Tensor, y_held: Tensor, seed: int) -> nn.
             break
     network.load_state_dict(best)
     return network
-
-
-def _seconds(trace: Trace, positions: Positions, times: Times, cells: IntArray) -> Float64Array:
-    """Mean seconds of every cell at every position, the first pass left out, [n, cells]."""
-    blocks = [
-        play(trace, positions, times, rows[:, None], cells[:, 0], cells[:, 1]).seconds
-        for start in range(0, len(trace), _ROWS_AT_A_TIME)
-        for rows in [np.arange(start, min(start + _ROWS_AT_A_TIME, len(trace)))]
-    ]
-    return np.concatenate(blocks)

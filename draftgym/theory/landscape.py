@@ -17,7 +17,7 @@ from draftgym.costs.times import Float64Array, Times, Work
 from draftgym.runtime.timing import DecisionSeconds
 from draftgym.theory.bounds import tuned_cells
 from draftgym.theory.clairvoyant import clairvoyant
-from draftgym.theory.information import informed
+from draftgym.theory.information import information_bound
 from draftgym.traces.trace import IntArray, Trace
 
 
@@ -69,19 +69,22 @@ class Place:
     cell: tuple[int, int]
 
 
-def place(trace: Trace, times: Times, expected: Float64Array, folds: IntArray) -> Place:
+def place(
+    trace: Trace, times: Times, folds: IntArray, *, more: Trace | None = None, seed: int = 0
+) -> Place:
     """Bounds of a trace under some costs.
 
     Args:
         trace: Positions.
         times: Mean seconds, or any other unit.
-        expected: From `draftgym.theory.information.expected_kept`; serves all costs.
         folds: Fold of each sequence; the tuned cell is chosen on the others.
+        more: Positions of other prompts, to learn from.
+        seed: Of the networks.
     """
     fixed = tuned_cells(trace, times, folds)
     tuned = float(fixed.tuned.sum())
     # Whoever knows everything could also follow the cell.
-    knows = min(tuned, float(informed(trace, times, expected).sum()))
+    knows = min(tuned, float(information_bound(trace, times, folds, more=more, seed=seed).sum()))
     return Place(
         float(fixed.plain.sum()) / tuned,
         tuned / knows,

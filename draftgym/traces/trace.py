@@ -161,6 +161,20 @@ class Trace:
         prefix: IntArray = np.logical_and.accumulate(kept, axis=1).sum(1, dtype=np.int64)
         return prefix
 
+    def accepted_by_size(self, sizes: IntArray) -> NDArray[np.int16]:
+        """Drafted tokens that a round keeps, for every position, depth and size at once.
+
+        Args:
+            sizes: Verification sizes, [k].
+
+        Returns:
+            [n, D + 1, k].
+        """
+        kept = np.empty((*self.rank.shape[:2], len(sizes)), np.int16)
+        for index, size in enumerate(sizes):
+            kept[:, :, index] = np.logical_and.accumulate(self.rank < size, axis=2).sum(2)
+        return kept
+
     def select(self, sequences: IntArray) -> Trace:
         """The rows of some sequences, copied, in the order asked for."""
         first = self.first

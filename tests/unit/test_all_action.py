@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 
+from draftgym.batch_state import IntArray
 from draftgym.features import FeatureLayout
 from draftgym.runtime import DecisionSeconds, ExportedPolicy
 from draftgym.runtime.batch import ExportedBatch
@@ -17,8 +20,10 @@ from draftgym.theory.fixed import fixed
 from draftgym.theory.follow import follow
 from draftgym.traces.controllers import FixedBatch
 from draftgym.traces.judge import judge
-from draftgym.traces.trace import Trace
+from draftgym.traces.trace import ABSENT, Trace
+from envs.rewards import RateTracker, RewardKind, RoundReward
 from policies.all_action import AllActionConfig, AllActionTrainer, expected_gain
+from policies.objectives import round_reward
 from tests.unit.test_clairvoyant import random_trace
 from tests.unit.test_information import LENGTH, SEQUENCES, SimpleTimes, coin_trace
 from tests.unit.times import RandomTimes
@@ -33,9 +38,9 @@ def test_expected_gain_is_the_sum_over_all_outcomes() -> None:
     levels, rounds, sizes = 3, 5, 4
     depth = torch.randn(levels, rounds, 2).log_softmax(-1)
     size = torch.randn(levels, rounds, sizes).log_softmax(-1)
-    gain, price = torch.randn(levels, rounds, sizes), torch.rand(levels - 1, rounds)
+    gain = torch.randn(levels, rounds, sizes)
     limit = torch.tensor([0, 1, 2, 2, 1])
-    got = expected_gain(depth, size, gain, price, limit)
+    got = expected_gain(depth, size, gain, limit)
     for i in range(rounds):
         wanted = 0.0
         for stop, action in product(range(int(limit[i]) + 1), range(sizes)):
@@ -44,7 +49,7 @@ def test_expected_gain_is_the_sum_over_all_outcomes() -> None:
                 chance = chance * depth[level, i, 1].exp()
             if stop < limit[i]:
                 chance = chance * depth[stop, i, 0].exp()
-            wanted += float(chance * (gain[stop, i, action] - price[:stop, i].sum()))
+            wanted += float(chance * gain[stop, i, action])
         assert float(got[i]) == pytest.approx(wanted, abs=1e-5)
 
 
@@ -55,12 +60,20 @@ def test_a_fixed_cell_is_judged_as_the_bounds_do(cell: tuple[int, int]) -> None:
     np.testing.assert_allclose(got, fixed(trace, times, *cell))
 
 
-def learned(trace: Trace, times: SimpleTimes, steps: int) -> float:
-    config = AllActionConfig(steps=steps, requests=64, learning_rate=1e-2, hidden=(16,))
+def policy_of(trace: Trace, times: SimpleTimes, steps: int, **changes: Any) -> ExportedPolicy:
+    config = AllActionConfig(steps=steps, requests=64, learning_rate=1e-2, hidden=(16,), **changes)
     trainer = AllActionTrainer(trace, times, LAYOUT, COSTS, config)
     trainer.train(steps)
-    heads = trainer.heads()
-    policy = ExportedPolicy(layout=LAYOUT, depth=heads["depth"], size=heads["size"])
+    fixed_ones = {"depth": config.fixed_depth, "size": config.fixed_size}
+    return ExportedPolicy(
+        layout=LAYOUT,
+        **trainer.heads(),
+        fallback={name: value for name, value in fixed_ones.items() if value is not None},
+    )
+
+
+def learned(trace: Trace, times: SimpleTimes, steps: int, **changes: Any) -> float:
+    policy = policy_of(trace, times, steps, **changes)
     return float(judge(trace, times, LAYOUT, ExportedBatch(policy), COSTS).sum())
 
 
@@ -81,6 +94,106 @@ def test_learns_to_draft_where_it_pays() -> None:
     reached = learned(trace, times, 150)
     assert told < 0.9 * best_fixed
     assert reached < 1.03 * told
+
+
+def test_rewards_are_those_of_the_environments() -> None:
+    tokens, seconds = np.array([2.0, 4.0]), np.array([10.0, 25.0])
+    best = {
+        kind: int(round_reward(kind, tokens, seconds, pace=8.0).argmax())
+        for kind in get_args(RewardKind)
+    }
+    # At 8 seconds a token the long round saves more in all, the short one more per second.
+    assert best == {
+        "rate": 1, "throughput": 0, "time_per_token": 0, "emitted": 1, "time_cost": 0
+    }  # fmt: skip
+    for kind in get_args(RewardKind):
+        rate = RateTracker(10, 8.0)
+        for e, t, got in zip(
+            tokens, seconds, round_reward(kind, tokens, seconds, 8.0), strict=True
+        ):
+            rate.load_state_dict({"rounds": [], "initial_seconds_per_token": 8.0})
+            reward = RoundReward(kind, rate)
+            reward.begin()
+            drafted = reward.draft_pass(1.5)
+            record = SimpleNamespace(emitted=int(e), seconds=float(t))
+            assert got == pytest.approx(drafted + reward.end(record))  # type: ignore[arg-type]
+
+
+def test_objectives_learn_what_they_say() -> None:
+    trace = coin_trace(told=False)
+    # A quarter of the trees is right: drafting costs 15 for 2 tokens on average, 10 for one else.
+    right = np.random.default_rng(1).random(len(trace)) < 0.25
+    rank = np.full_like(trace.rank, ABSENT)
+    rank[right, 1] = np.arange(4)
+    trace, times = replace(trace, rank=rank), SimpleTimes()
+    plain, drafting = fixed(trace, times, 0, 0).sum(), fixed(trace, times, 1, 4).sum()
+    assert drafting < 0.9 * plain
+    reached = {kind: learned(trace, times, 80, reward=kind) for kind in get_args(RewardKind)}
+    for kind in ("rate", "throughput", "emitted"):
+        assert reached[kind] == pytest.approx(drafting, rel=0.03), kind
+    # A mean of ratios fears the rounds that keep nothing.
+    for kind in ("time_per_token", "time_cost"):
+        assert reached[kind] == pytest.approx(plain, rel=0.03), kind
+
+
+class DearPass(SimpleTimes):
+    """A pass costs 6."""
+
+    costs = {**SimpleTimes.costs, "first": 6.0, "later": 6.0}  # noqa: RUF012
+
+
+def hard_then_easy() -> Trace:
+    """Texts whose first half needs a pass for every second token, and whose second is free."""
+    rows = np.arange(SEQUENCES * (LENGTH - 1)) % (LENGTH - 1)
+    easy = rows >= (LENGTH - 1) // 2
+    ranks = np.full((len(rows), 2, 4), ABSENT)
+    ranks[:, 1, 0] = 0
+    ranks[easy] = np.arange(4)
+    trace = coin_trace(told=True)
+    frontier = np.where(easy, -0.1, -2.0)[:, None, None] + np.zeros_like(trace.frontier)
+    return replace(trace, rank=ranks, frontier=frontier.astype(np.float32))
+
+
+def test_a_token_is_worth_what_it_would_take_where_it_stands() -> None:
+    trace, times = hard_then_easy(), DearPass()
+    easy = trace.rank[:, 0, 0] == 0
+
+    def ideal(rows: IntArray, unread: IntArray) -> tuple[IntArray, IntArray]:
+        return 1 - easy[rows], np.where(easy[rows], 4, 1)
+
+    best = follow(trace, times, ideal).sum()
+    # A drafted token costs 7, where it stands 10 without, and 6.4 on average over the text.
+    assert learned(trace, times, 150) < 1.03 * best
+    assert learned(trace, times, 400, reward="rate") > 1.08 * best
+
+
+def test_what_is_unseen_is_not_used() -> None:
+    trace, times = told_from_the_start(), SimpleTimes()
+    hints = ("frontier_score_1", "frontier_score_2", "best_path_probability", "entropy")
+    policy = policy_of(trace, times, 60, unseen=hints)
+    for head, names in ((policy.depth, LAYOUT.depth_names), (policy.size, LAYOUT.size_names)):
+        assert head is not None
+        columns = [names.index(name) for name in hints]
+        assert (head.weights[0][:, columns] == 0).all()
+        assert (np.delete(head.weights[0], columns, axis=1) != 0).any()
+    blind = judge(trace, times, LAYOUT, ExportedBatch(policy), COSTS).sum()
+    best_fixed = min(fixed(trace, times, 1, 4).sum(), fixed(trace, times, 0, 0).sum())
+    assert blind > 0.97 * best_fixed
+    with pytest.raises(ValueError, match="unseen: 'entrop' is no observation"):
+        policy_of(trace, times, 1, unseen=("entrop",))
+
+
+def test_one_decision_may_be_fixed() -> None:
+    trace, times = told_from_the_start(), SimpleTimes()
+    size_only = policy_of(trace, times, 100, fixed_depth=1)
+    assert size_only.depth is None and size_only.size is not None
+    depth_only = policy_of(trace, times, 100, fixed_size=4)
+    assert depth_only.size is None and depth_only.depth is not None
+    cell = fixed(trace, times, 1, 4).sum()
+    for policy in (size_only, depth_only):
+        assert judge(trace, times, LAYOUT, ExportedBatch(policy), COSTS).sum() < 0.97 * cell
+    config = AllActionConfig(fixed_depth=1)
+    assert config.charged(DecisionSeconds(1.0, 2.0)) == DecisionSeconds(0.0, 2.0)
 
 
 def test_a_dear_decision_is_counted() -> None:

@@ -11,15 +11,16 @@ import pytest
 from draftgym.commands import map as command
 from draftgym.errors import ConfigurationError
 from draftgym.theory import information
-from draftgym.theory.information import expected_kept
+from draftgym.theory.follow import follow
+from draftgym.theory.information import information_bound
 from draftgym.theory.landscape import LinearTimes, place
 from draftgym.traces.trace import Trace
-from tests.unit.test_information import FOLDS, coin_trace
+from tests.unit.test_clairvoyant import random_trace
+from tests.unit.test_information import FOLDS, SimpleTimes, coin_trace
 
 
 def found(trace: Trace, draft: float, slope: float) -> tuple[float, float]:
-    expected = expected_kept(trace, FOLDS)
-    result = place(trace, LinearTimes(draft, slope), expected, FOLDS)
+    result = place(trace, LinearTimes(draft, slope), FOLDS)
     assert 1.0 <= result.information <= result.clairvoyant + 1e-9
     return result.information, result.tuned_over_plain
 
@@ -59,14 +60,14 @@ def test_the_verb(
 
 
 def test_other_prompts_teach_too() -> None:
-    trace = coin_trace(told=True)
-    few = trace.select(np.arange(6))
-    folds = np.arange(6) % 3
-    right = (few.rank[:, 1, 0] == 0) * 4.0
-
-    def error(more: Trace | None) -> float:
-        expected = expected_kept(few, folds, more=more)
-        return float(((expected[:, -1] - right) ** 2).mean())
-
-    alone, taught = error(None), error(trace.select(np.arange(6, 30)))
-    assert taught < 0.5 * alone
+    trace, times = coin_trace(told=True), SimpleTimes()
+    few, folds = trace.select(np.arange(6)), np.arange(6) % 3
+    alone = information_bound(few, times, folds).sum()
+    more = trace.select(np.arange(6, 30))
+    taught = information_bound(few, times, folds, more=more).sum()
+    right = few.rank[:, 1, 0] == 0
+    told = follow(few, times, lambda rows, _: (right[rows] * 1, right[rows] * 4)).sum()
+    assert taught < 1.03 * told
+    assert taught <= alone
+    with pytest.raises(ValueError, match="more: its shape"):
+        information_bound(few, times, folds, more=random_trace(0, (6,) * 5))

@@ -1,0 +1,40 @@
+"""Groups of observations, for leaving one out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from draftgym.features import FeatureLayout
+
+Group = Literal["history", "confidence", "position", "costs"]
+
+_HISTORY = ("accepted_", "drafted_", "verified_", "mean_", "rounds_seen", "last_fully_accepted")
+_POSITION = (
+    "depth", "depth_allowed", "size_allowed", "context_fraction", "remaining_fraction",
+    "remaining_near", "uningested", "nodes",
+)  # fmt: skip
+_COSTS = ("draft_pass_over_plain", "verify_slope_over_plain")
+
+
+def feature_groups(layout: FeatureLayout) -> dict[Group, tuple[str, ...]]:
+    """Names of both observations' entries by group; every entry is in one.
+
+    Args:
+        layout: The observations.
+
+    Returns:
+        History of acceptance; confidence of the drafter; position in round and text (depth, nodes,
+        context, budget, tokens not ingested); cost ratios.
+    """
+    found: dict[Group, list[str]] = {"history": [], "confidence": [], "position": [], "costs": []}
+    for name in layout.size_names:
+        found[_group(name)].append(name)
+    return {group: tuple(names) for group, names in found.items()}
+
+
+def _group(name: str) -> Group:
+    if name.startswith(_HISTORY):
+        return "history"
+    if name in _POSITION:
+        return "position"
+    return "costs" if name in _COSTS else "confidence"
