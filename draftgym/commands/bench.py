@@ -48,7 +48,7 @@ class Arguments:
         str, tyro.conf.arg(help="Comma-separated: coupled sampling too, each with its own cell.")
     ] = ""
     policy: Annotated[
-        str | None, tyro.conf.arg(help="Policy folder; an untrained network if absent.")
+        str | None, tyro.conf.arg(help="Policy folder or table file; untrained if absent.")
     ] = None
     pair: Annotated[
         str | None, tyro.conf.arg(help="YAML file of a model pair; the default pair if absent.")

@@ -17,7 +17,7 @@ from draftgym.console import print_result, progress, say
 from draftgym.errors import ConfigurationError
 from draftgym.features import FeatureLayout
 from draftgym.locking import exclusive
-from draftgym.provenance import provenance
+from draftgym.provenance import git_state, provenance
 from draftgym.storage import dump_json, write_bytes, write_json
 from draftgym.theory.fixed import best_fixed
 from draftgym.theory.reliability import Reliability, by_cell, by_pass
@@ -107,6 +107,7 @@ def learned_variants(arguments: Arguments, folder: Path) -> dict[str, Any]:
     plan = {
         "study": arguments.what,
         "steps": arguments.steps,
+        "commit": git_state()[0],
         "trace": _digest(dump_json(learning.trace.source).encode()),
         "test_trace": _digest(dump_json(test.source).encode()),
         "table": _digest(Path(arguments.table).read_bytes()),

@@ -27,9 +27,11 @@ from draftgym.state import MeasuredCosts, RoundState
 from draftgym.theory.follow import follow
 from draftgym.traces.judge import judge_rounds
 from policies.table import FEATURES, TableChoice, grow, learn_table
+from tests.tiny import tiny_pair
 from tests.unit.test_all_action import COSTS, LAYOUT, told_from_the_start
 from tests.unit.test_information import SimpleTimes, coin_trace
 from tests.unit.test_learn import table_file, write
+from tests.unit.test_session import NO_EOS, PROMPT, oracle_session, plain
 
 CARD = {"pair": {"target": "tiny"}, "hardware": {"cpu": "x"}}
 TABLE = ThresholdTable(
@@ -190,6 +192,24 @@ def test_missing_and_cut_files_are_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "root": deep}))
     with pytest.raises(PolicyError, match="nested too deeply"):
         load_table(file)
+
+
+def test_a_live_session_follows_it() -> None:
+    root = TableSplit("accepted_1", 0.0, TableRow(2, 4), TableRow(1, 2))
+    table = ThresholdTable(FeatureLayout(), root)
+    session = oracle_session(tiny_pair(1, eos=NO_EOS))
+    session.start(PROMPT, 40)
+    records = session.run(TableController(table))
+    assert session.tokens == plain(tiny_pair(1, eos=NO_EOS), 40)
+    before = [0, *(record.accepted for record in records)]
+    taken = set()
+    for last, record in zip(before, records, strict=False):
+        if record.clamped:
+            continue
+        row = root.yes if last == 0 else root.no
+        assert TableRow(record.depth, record.requested_size) == row
+        taken.add(row)
+    assert taken == {TableRow(2, 4), TableRow(1, 2)}
 
 
 def test_is_loaded_like_a_policy(tmp_path: Path) -> None:
