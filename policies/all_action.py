@@ -58,7 +58,8 @@ class AllActionConfig:
         minimum_variance: Floor of a feature's variance.
         seed: Of networks, prompts and sampled decisions.
         reward: What a round is worth.
-        unseen: Names of observations that the networks are not shown.
+        unseen: Names of observations that the networks are not shown; cost ratios by default,
+            which one latency table holds constant, so that nothing can be learned from them.
         fixed_depth: Draft passes where the depth is not learned.
         fixed_size: Verification size, one of the grid, where the size is not learned.
     """
@@ -72,7 +73,7 @@ class AllActionConfig:
     minimum_variance: float = 1e-3
     seed: int = 0
     reward: Objective = "time_to_go"
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ("draft_pass_over_plain", "verify_slope_over_plain")
     fixed_depth: int | None = None
     fixed_size: int | None = None
 

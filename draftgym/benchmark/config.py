@@ -105,12 +105,17 @@ class EvaluateConfig(BaseModel):
     warm_up_tokens: int = Field(16, ge=2, le=4096, description="Discarded run per method.")
     cost_rounds: int = Field(12, ge=2, le=1000, description="Rounds per setting for the costs.")
     policy: str | None = Field(None, description="Folder of a policy, or a table's JSON file.")
+    beside: tuple[str, ...] = Field(
+        (), max_length=20, description="Further policies or tables, measured beside it."
+    )
     seeds: SeedConfig = SeedConfig()
     bootstrap_resamples: int = Field(RESAMPLES, ge=100, le=1_000_000)
     output: str = Field("runs/evaluate", min_length=1, description="Folder of the report.")
 
     @model_validator(mode="after")
     def _plan_fits_the_drafter(self) -> Self:
+        if len({self.policy, *self.beside}) != 1 + len(self.beside):
+            raise ValueError("beside: each policy may be listed once, and not as `policy` too")
         if len(set(self.cells)) != len(self.cells):
             raise ValueError("cells: each cell may be listed once")
         check_comparable(self.pair)

@@ -93,6 +93,8 @@ def evaluate(
     """
     if config.policy is not None:
         load_controller(config.policy)  # a path that cannot be used is no reason to load a model
+    for path in config.beside:
+        load_controller(path)
     pair = load_pair(config.pair) if pair is None else pair
     reference = reference_of(pair) if reference is None else reference
     clock = WallClock(pair.device) if clock is None else clock
@@ -121,7 +123,9 @@ class _Evaluator:
         config = self._config
         say(f"{self._pair.device}, {self._pair.dtype}; {self._pair.generation.describe()}")
         write_json(self._folder / "config.json", config)
-        policy = None if config.policy is None else self._policy_method(config.policy)
+        named = {POLICY: config.policy} if config.policy is not None else {}
+        named |= {path: path for path in config.beside}
+        learned = [self._learned_method(name, path) for name, path in named.items()]
         plain = SessionMethod(
             PLAIN, DecoderSession(self._pair, None, clock=self._clock), PlainController()
         )
@@ -139,9 +143,7 @@ class _Evaluator:
         }
         ranked = self._tune(plain, fixed)
         finalists = [entry.cell for entry in ranked[: config.finalists]]
-        methods: list[Method] = [plain, *(fixed[cell] for cell in finalists)]
-        if policy is not None:
-            methods.append(policy)
+        methods: list[Method] = [plain, *(fixed[cell] for cell in finalists), *learned]
         samples = self._measure("test", methods, self._test, config.test.repeats)
         return self._finish(ranked, finalists, samples, [method.name for method in methods])
 
@@ -151,7 +153,7 @@ class _Evaluator:
             say(f"{split}: {count} prompts asked for, {len(prompts)} exist")
         return encode(prompts, self._pair.encode_prompt)
 
-    def _policy_method(self, path: str) -> SessionMethod:
+    def _learned_method(self, name: str, path: str) -> SessionMethod:
         controller = load_controller(
             path, self._pair.fingerprint(), hardware(self._pair.device, self._pair.dtype)
         )
@@ -165,7 +167,7 @@ class _Evaluator:
             history=layout.history,
         )
         session.costs = self._costs(session, layout.size_grid)
-        return SessionMethod(POLICY, session, controller)
+        return SessionMethod(name, session, controller)
 
     def _costs(self, session: DecoderSession, size_grid: Sequence[int]) -> MeasuredCosts:
         """What the policy is told about this machine; kept, so a resumed run tells the same."""
@@ -245,6 +247,9 @@ class _Evaluator:
             "best_fixed_hindsight": {**_cell(hindsight), "speedup": against[hindsight]},
             "policy_vs_best_fixed": intervals.versus(best.cell.name, POLICY) if judged else None,
             "policy_vs_plain": intervals.versus(PLAIN, POLICY) if judged else None,
+            "beside_vs_best_fixed": {
+                path: intervals.versus(best.cell.name, path) for path in config.beside
+            },
             "identical_outputs": identical_prompts(self._test, divergences),
             "prompts": len(self._test),
             "repeats": config.test.repeats,
@@ -271,15 +276,15 @@ def _identity(config: EvaluateConfig, pair: ModelPair, origin: dict[str, Any]) -
 
     The folder's own name is left out, so moving a run does not forget it.
     """
-    policy = None
-    if config.policy is not None:
-        learned = Path(config.policy)
+    paths = ([] if config.policy is None else [config.policy]) + list(config.beside)
+    policies = []
+    for learned in map(Path, paths):
         inside = learned.iterdir() if learned.is_dir() else (learned,)
         files = sorted(path for path in inside if path.is_file())
-        policy = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+        policies.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
     parts = {
-        "config": config.model_dump(mode="json", exclude={"output", "policy"}),
-        "policy": policy,
+        "config": config.model_dump(mode="json", exclude={"output", "policy", "beside"}),
+        "policies": policies,
         "pair": pair.fingerprint(),
         "origin": {
             name: origin[name]

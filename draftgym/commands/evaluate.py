@@ -28,6 +28,10 @@ class Arguments:
     policy: Annotated[
         str | None, tyro.conf.arg(help="Folder of an exported policy; overrides the file.")
     ] = None
+    beside: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(help="A further policy or table, measured beside it; repeatable."),
+    ] = ()
     output: Annotated[
         str | None, tyro.conf.arg(help="Folder of the report; overrides the file.")
     ] = None
@@ -41,6 +45,8 @@ def main(argv: Sequence[str]) -> int:
         value = getattr(arguments, name)
         if value is not None:
             data[name] = value
+    if arguments.beside:
+        data["beside"] = list(arguments.beside)
     config = validate(data, EvaluateConfig, arguments.config)
     result = evaluate(config)
     for entry in result.faults:
