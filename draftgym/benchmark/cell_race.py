@@ -34,7 +34,7 @@ from draftgym.decoder.session import DecoderSession
 
 FIXED = "best fixed"
 COARSE_DEPTHS = (0, 1, 2, 4)
-COARSE_SIZES = (2, 4, 8, 12)
+COARSE_SIZES = (2, 4, 8, 12, 20)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from draftgym.costs.table import LatencyTable
 from draftgym.costs.times import Float64Array
 from draftgym.errors import ConfigurationError
 from draftgym.provenance import HARDWARE, provenance
-from draftgym.runtime import ExportedController, load
+from draftgym.runtime import LearnedController, TableController, load_controller
 from draftgym.runtime.batch import ExportedBatch
 from draftgym.theory.bounds import CLAIRVOYANT, INFORMATION, TUNED, Bounds, bounds
-from draftgym.traces.judge import judge
+from draftgym.traces.judge import judge, judge_rounds
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
 
@@ -42,7 +42,7 @@ class Arguments:
     table: Annotated[str | None, TABLE] = None
     policy: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(help="Folder of an exported policy, judged on the trace too; repeatable."),
+        tyro.conf.arg(help="A policy folder or a table's JSON file, judged too; repeatable."),
     ] = ()
     more: Annotated[
         str | None,
@@ -60,17 +60,14 @@ def main(argv: Sequence[str]) -> int:
     file = inputs.table(arguments.table, trace)
     table = LatencyTable.load(file)
     check_same_pair(trace, table, source, file)
-    policies = {folder: _policy(folder, table) for folder in arguments.policy}
+    policies = {path: _policy(path, table) for path in arguments.policy}
     more = None if arguments.more is None else _other_prompts(arguments.more, trace)
     try:
         found = bounds(trace, table, more=more, seed=arguments.seed)
     except ValueError as error:
         raise ConfigurationError(f"{source}: {error}; trace more prompts") from error
     judged = {
-        POLICY.format(folder): judge(
-            trace, table, policy.policy.layout, ExportedBatch(policy.policy), policy.costs
-        )
-        for folder, policy in policies.items()
+        POLICY.format(path): _seconds(trace, table, policy) for path, policy in policies.items()
     }
     if len(judged) > 1:
         judged[MEAN.format(len(judged))] = np.mean(list(judged.values()), axis=0)
@@ -152,9 +149,19 @@ def _closed(trace: Trace, found: Bounds, name: str) -> dict[str, float | None]:
     }
 
 
-def _policy(folder: str, table: LatencyTable) -> ExportedController:
+def _policy(path: str, table: LatencyTable) -> LearnedController:
     here = {name: table.fingerprint[name] for name in HARDWARE}
-    return load(folder, table.fingerprint["pair"], here)
+    return load_controller(path, table.fingerprint["pair"], here)
+
+
+def _seconds(trace: Trace, table: LatencyTable, policy: LearnedController) -> Float64Array:
+    """Of every sequence under a policy folder's networks, or under a threshold table."""
+    from policies.table import TableChoice
+
+    if isinstance(policy, TableController):
+        choice = TableChoice(policy.table)
+        return judge_rounds(trace, table, policy.layout, choice, policy.costs)
+    return judge(trace, table, policy.layout, ExportedBatch(policy.policy), policy.costs)
 
 
 def _totals(trace: Trace, seconds: Float64Array, used: np.ndarray[Any, Any]) -> PromptTotals:

@@ -18,7 +18,7 @@ from draftgym.decoder.pair import load_pair
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import load_prompts
 from draftgym.provenance import hardware, provenance
-from draftgym.runtime import load
+from draftgym.runtime import load_controller
 from policies.config import TrainConfig
 
 SCHEMA = "draftgym.overhead/1"
@@ -32,7 +32,9 @@ class Arguments:
     difference is what deciding costs: features, networks, and whatever reading the device delays.
     """
 
-    policy: Annotated[tyro.conf.Positional[str], tyro.conf.arg(help="Folder of a policy.")]
+    policy: Annotated[
+        tyro.conf.Positional[str], tyro.conf.arg(help="Folder of a policy, or a table's file.")
+    ]
     config: Annotated[
         str, tyro.conf.arg(help="Training configuration of its pair, layout and prompts.")
     ] = str(DEFAULT_CONFIG)
@@ -50,7 +52,9 @@ def main(argv: Sequence[str]) -> int:
     config = load_yaml(arguments.config, TrainConfig)
     load_before = other_load()
     pair = load_pair(config.pair)
-    policy = load(arguments.policy, pair.fingerprint(), hardware(pair.device, pair.dtype))
+    policy = load_controller(
+        arguments.policy, pair.fingerprint(), hardware(pair.device, pair.dtype)
+    )
     session = open_session(config, pair, WallClock(pair.device))
     session.costs = policy.costs
     prompts = load_prompts(config.prompts, "test", arguments.prompts, config.seed)

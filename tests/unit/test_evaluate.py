@@ -142,7 +142,7 @@ def test_cells_are_cut_to_fit_another_drafter() -> None:
 
 def test_largest_size_counts_a_trees_nodes() -> None:
     drafter = DrafterConfig(kind="eagle3", beam_width=4, max_size=32)
-    hybrid = DrafterConfig(beam_width=4, max_size=32)
+    hybrid = DrafterConfig(beam_width=4, max_size=32, ngram_cap_tokens=10)
     assert [largest_size(hybrid, depth) for depth in (0, 1, 2, 3)] == [10, 14, 30, 32]
     assert [largest_size(drafter, depth) for depth in (0, 1, 2, 3)] == [0, 4, 20, 32]
     assert largest_size(DrafterConfig(kind="ngram", ngram_cap_tokens=7), 0) == 7

@@ -266,4 +266,4 @@ def test_a_bad_field_is_named(field: str, value: Any) -> None:
 
 def test_feature_rows_are_plain_data() -> None:
     row = FeatureLayout().schema()["depth"][0]
-    assert row == dataclasses.asdict(Feature("accepted_1", "tokens / 8", 0.0, 2.0, 1 / 8))
+    assert row == dataclasses.asdict(Feature("accepted_1", "tokens / 8", 0.0, 4.0, 1 / 8))

@@ -176,11 +176,13 @@ def ngram_chain(ids: list[int], limit: int = 10, **options: int) -> tuple[list[i
 
 def test_look_ups_continue_the_newest_longest_match() -> None:
     tokens, scores = ngram_chain([1, 2, 3, 4, 9, 2, 3, 5, 8, 1, 2, 3], max_match=3)
-    assert tokens == [4, 9, 2, 3, 5, 8, 1, 2, 3]  # 1 2 3 was seen once; 2 3 went on to 5 later
+    assert tokens[:9] == [4, 9, 2, 3, 5, 8, 1, 2, 3]  # 1 2 3 was seen once; 2 3 went on to 5 later
+    assert tokens[9:] == [4]  # where the text ends the look-up goes on in itself
     assert scores == sorted(scores, reverse=True)
     assert all(score < 0 for score in scores)
     assert ngram_chain([1, 2, 3])[0] == []
-    assert ngram_chain([7, 7, 7, 7], limit=2)[0] == [7]
+    assert ngram_chain([7, 7, 7, 7], limit=2)[0] == [7, 7]
+    assert ngram_chain([5, 1, 2, 3, 1, 2, 3], limit=8)[0] == [1, 2, 3, 1, 2, 3, 1, 2]
     assert ngram_chain([1, 2] * 8, limit=3, cap=2)[0] == [1, 2]
 
 
