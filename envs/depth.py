@@ -41,18 +41,18 @@ class DraftDepthEnv(SessionEnv):
 
     | index | name | min | max | unit |
     |---|---|---|---|---|
-    | 0-7 | accepted_1 to accepted_8, newest first | 0 | 2 | tokens / 8 |
+    | 0-7 | accepted_1 to accepted_8, newest first | 0 | 4 | tokens / 8 |
     | 8-15 | drafted_1 to drafted_8 | 0 | 1 | draft passes / 8 |
     | 16-23 | verified_1 to verified_8 | 0 | 1 | drafted tokens / 32 |
     | 24 | rounds_seen | 0 | 1 | rounds / 8 |
-    | 25 | mean_accepted | 0 | 2 | tokens / 8 |
+    | 25 | mean_accepted | 0 | 4 | tokens / 8 |
     | 26 | mean_drafted | 0 | 1 | draft passes / 8 |
     | 27 | mean_verified | 0 | 1 | drafted tokens / 32 |
     | 28 | last_fully_accepted | 0 | 1 | 0 or 1 |
     | 29 | has_confidence | 0 | 1 | 0 or 1 |
     | 30-33 | frontier_score_1 to frontier_score_4, cumulative | -1 | 0 | nats / 16 |
     | 34 | best_path_probability | 0 | 1 | probability |
-    | 35 | expected_accepted, if the whole tree is verified | 0 | 2 | tokens / 8 |
+    | 35 | expected_accepted, if the whole tree is verified | 0 | 4 | tokens / 8 |
     | 36 | margin | 0 | 1 | probability |
     | 37 | entropy | 0 | 1 | nats / 10 |
     | 38 | depth | 0 | 1 | draft passes / 8 |

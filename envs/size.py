@@ -41,7 +41,7 @@ class VerifySizeEnv(SessionEnv):
     | index | name | min | max | unit |
     |---|---|---|---|---|
     | 47 | nodes | 0 | 1 | drafted tokens / 116 |
-    | 48-57 | expected_accepted_1, _2, _3, _4, _6, _8, _12, _16, _24, _32 | 0 | 2 | tokens / 8 |
+    | 48-57 | expected_accepted_1, _2, _3, _4, _6, _8, _12, _16, _24, _32 | 0 | 4 | tokens / 8 |
 
     The expected accepted tokens at a size are the sum of the path probabilities of that many
     best nodes.

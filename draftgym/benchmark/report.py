@@ -119,6 +119,11 @@ def _findings(payload: Mapping[str, Any]) -> list[str]:
                 f"- The policy against {other}: **{entry['verdict']}** "
                 f"(ratio {entry['ratio']:.3f} {_limits(entry['ci95'])})."
             )
+    for path, entry in payload["beside_vs_best_fixed"].items():
+        lines.append(
+            f"- `{path}` against the best fixed cell: **{entry['verdict']}** "
+            f"(ratio {entry['ratio']:.3f} {_limits(entry['ci95'])})."
+        )
     if payload["policy_vs_plain"] is None:
         lines.append("- No policy was given.")
     return lines

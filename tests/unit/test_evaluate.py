@@ -102,7 +102,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shipped_configurations_load(name: str) -> None:
     config = load_yaml(CONFIGS / f"{name}.yaml", EvaluateConfig)
     if name == "quick":
-        assert len(config.cells) <= 12
+        assert len(config.cells) <= 16
         assert config.validation.prompts <= 12
         assert config.validation.max_new_tokens <= 64
         test = config.test
@@ -114,7 +114,7 @@ def test_shipped_configurations_load(name: str) -> None:
     [
         ({"cells": [{"depth": 9, "size": 2}]}, "accepts depth 0 to 8"),
         ({"cells": [{"depth": 0, "size": 2}], "pair": EAGLE3}, "accepts depth 1 to 8"),
-        ({"cells": [{"depth": 1, "size": 15}]}, "at most 14 tokens"),
+        ({"cells": [{"depth": 1, "size": 33}]}, "at most 32 tokens"),
         ({"cells": [{"depth": 1, "size": 5}], "pair": EAGLE3}, "at most 4 tokens"),
         ({"cells": [{"depth": 1, "size": 2}] * 2}, "may be listed once"),
         ({"cells": []}, "cells"),
@@ -158,6 +158,7 @@ def test_report_has_the_promised_shape(pair: ModelPair, tmp_path: Path) -> None:
         "best_fixed_hindsight",
         "policy_vs_best_fixed",
         "policy_vs_plain",
+        "beside_vs_best_fixed",
         "identical_outputs",
         "prompts",
         "repeats",
@@ -193,6 +194,24 @@ def test_report_has_the_promised_shape(pair: ModelPair, tmp_path: Path) -> None:
 def matching_policy(pair: ModelPair) -> Any:
     policy = untrained_controller(8, 4).policy
     return replace(policy, pair=pair.fingerprint())
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_policies_are_measured_beside_each_other(pair: ModelPair, tmp_path: Path) -> None:
+    paths = [
+        str(save_policy(tmp_path / name, matching_policy(pair))) for name in ("one", "two", "three")
+    ]
+    changes = {"policy": paths[0], "beside": paths[1:]}
+    result = run(make_config(pair, tmp_path / "out", **changes), pair)
+    methods = [row["method"] for row in result.payload["results"]]
+    assert methods[-3:] == ["learned policy", *paths[1:]]
+    assert set(result.payload["beside_vs_best_fixed"]) == set(paths[1:])
+    text = (result.folder / "report.md").read_text()
+    assert all(f"`{path}` against the best fixed cell" in text for path in paths[1:])
+    with pytest.raises(ValueError, match="beside: each policy may be listed once"):
+        make_config(pair, tmp_path, policy=paths[0], beside=paths[:1])
+    with pytest.raises(PolicyError, match="absent"):
+        run(make_config(pair, tmp_path / "other", beside=[str(tmp_path / "absent")]), pair)
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -399,7 +418,7 @@ def test_costs_are_those_of_the_clock(pair: ModelPair) -> None:
 
 
 def test_cost_table_of_a_drafter_without_passes() -> None:
-    table = cost_table(DrafterConfig(kind="ngram"), (0, 1, 4, 16))
+    table = cost_table(DrafterConfig(kind="ngram", ngram_cap_tokens=10), (0, 1, 4, 16))
     assert set(table) == {(0, 0), (0, 1), (0, 4)}
 
 

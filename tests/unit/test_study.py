@@ -18,6 +18,7 @@ from draftgym.state import MeasuredCosts
 from draftgym.theory.fixed import fixed
 from draftgym.traces.store import TraceWriter
 from draftgym.traces.trace import Trace
+from policies.export import PolicyCard
 from policies.feature_groups import feature_groups
 from policies.study import StudyError, request_totals, run_study, summary
 from policies.variants import STUDIES, Setting, Variant
@@ -47,7 +48,7 @@ def write_test_trace(folder: Path) -> str:
 def setting() -> Setting:
     trace = random_trace(3, (6,) * PROMPTS)
     return Setting(
-        trace, other_prompts(), table(), LAYOUT, MeasuredCosts(), {"pair": {}, "hardware": {}},
+        trace, other_prompts(), table(), LAYOUT, MeasuredCosts(), PolicyCard({}, {}, {}),
         2, (1, 2),
     )  # fmt: skip
 

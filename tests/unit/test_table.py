@@ -26,6 +26,7 @@ from draftgym.runtime import (
 from draftgym.state import MeasuredCosts, RoundState
 from draftgym.theory.follow import follow
 from draftgym.traces.judge import judge_rounds
+from policies.export import PolicyCard
 from policies.table import FEATURES, TableChoice, grow, learn_table
 from tests.tiny import tiny_pair
 from tests.unit.test_all_action import COSTS, LAYOUT, told_from_the_start
@@ -33,15 +34,15 @@ from tests.unit.test_information import SimpleTimes, coin_trace
 from tests.unit.test_learn import table_file, write
 from tests.unit.test_session import NO_EOS, PROMPT, oracle_session, plain
 
-CARD = {"pair": {"target": "tiny"}, "hardware": {"cpu": "x"}}
+CARD = PolicyCard({"target": "tiny"}, {"cpu": "x"}, {})
 TABLE = ThresholdTable(
     FeatureLayout(),
     TableSplit(
         "best_path_probability", 0.5, TableRow(0, 1),
         TableSplit("accepted_1", 2.0, TableRow(2, 4), TableRow(8, 16)),
     ),
-    CARD["pair"],
-    CARD["hardware"],
+    CARD.pair,
+    CARD.hardware,
 )  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def test_finds_a_planted_rule() -> None:
     right = trace.rank[:, 1, 0] == 0
     told = follow(trace, times, lambda rows, _: (right[rows] * 1, right[rows] * 4)).sum()
     assert judge_rounds(trace, times, LAYOUT, TableChoice(table), COSTS).sum() < 1.01 * told
-    assert table.pair == CARD["pair"] and table.training["trace_positions"] == len(trace)
+    assert table.pair == CARD.pair and table.training["trace_positions"] == len(trace)
 
 
 def test_gains_nothing_on_other_prompts_where_nothing_is_told() -> None:
@@ -136,7 +137,7 @@ def test_a_live_round_keeps_what_its_start_decided() -> None:
 
 def test_comes_back_from_its_file(tmp_path: Path) -> None:
     file = save_table(tmp_path / "table.json", TABLE)
-    assert load_table(file, CARD["pair"], CARD["hardware"]) == TABLE
+    assert load_table(file, CARD.pair, CARD.hardware) == TABLE
     with pytest.raises(PolicyError, match=r"table\.json: learned on another .*pair\.target"):
         load_table(file, {"target": "big"})
     with pytest.warns(UserWarning, match=r"other hardware.*hardware\.cpu"):
@@ -214,7 +215,7 @@ def test_a_live_session_follows_it() -> None:
 
 def test_is_loaded_like_a_policy(tmp_path: Path) -> None:
     known = replace(TABLE, training={"costs": {"draft_pass_over_plain": 0.25}})
-    controller = load_controller(save_table(tmp_path / "table.json", known), CARD["pair"])
+    controller = load_controller(save_table(tmp_path / "table.json", known), CARD.pair)
     assert isinstance(controller, TableController) and controller.table == known
     assert controller.layout == TABLE.layout
     assert controller.costs == MeasuredCosts(0.25, 0.0)

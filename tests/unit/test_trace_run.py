@@ -37,7 +37,7 @@ def test_every_prompt_is_traced(tmp_path: Path) -> None:
     assert [entry.prompt_id for entry in trace.sequences] == [prompt.id for prompt in PROMPTS]
     assert trace.source["provenance"] == {"commit": "x"}
     assert summary["bytes"] == len(trace) * trace.shape.row_bytes
-    assert trace.shape.max_depth == 8 and trace.shape.path == 10
+    assert trace.shape.max_depth == 8 and trace.shape.path == 32
 
 
 def test_a_killed_collection_equals_an_uninterrupted_one(
