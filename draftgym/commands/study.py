@@ -43,7 +43,7 @@ class Arguments:
     """What varies, or what is measured."""
     trace: str = "runs/trace"
     """Folder of a trace; of the policy split where variants learn."""
-    test_trace: str = "runs/trace_test"
+    test_trace: str = "runs/trace-test"
     """Folder of a trace of other prompts."""
     table: str = "runs/calibration/latency.json"
     """Latency table, from `calibrate`."""

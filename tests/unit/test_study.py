@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from draftgym.commands import study as command
+from draftgym.commands.study import Arguments
+from draftgym.configuration import load_yaml
 from draftgym.console import Bar, QuietBar
 from draftgym.costs.times import Float64Array
 from draftgym.errors import ConfigurationError
 from draftgym.features import FeatureLayout
 from draftgym.state import MeasuredCosts
 from draftgym.theory.fixed import fixed
+from draftgym.traces.config import TraceConfig
 from draftgym.traces.store import TraceWriter
 from draftgym.traces.trace import Trace
 from policies.export import PolicyCard
@@ -169,3 +172,9 @@ def test_traces_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         command.main(swapped)
     with pytest.raises(ConfigurationError, match="--seeds: must be 1 or more, got 0"):
         command.main([*good, "--seeds", "0"])
+
+
+def test_default_folders_are_where_traces_are_put() -> None:
+    configs = Path(__file__).parents[2] / "configs" / "trace"
+    for name, expected in (("default", Arguments.trace), ("test", Arguments.test_trace)):
+        assert load_yaml(configs / f"{name}.yaml", TraceConfig).output == expected
