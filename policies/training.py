@@ -244,22 +244,28 @@ class Trainer:
         )
 
     def _validate(self) -> None:
-        """Time the exported pair on validation prompts; keep it if it is the best so far."""
+        """Time the exported pair on validation prompts; keep it if it surely is the best so far."""
         clock = self._bench.clock
         start = clock.boundary()
-        with quiet_process():
-            result = validate(self._bench, self._config.validation, self._validation_controller())
-        self.position.validate_seconds += clock.boundary() - start
         # A pair counts only once both have learned something.
         whole = all(self.learners[name].knows for name in self._config.learned)
-        best = self.position.best_speedup
-        if whole and (best is None or result.speedup > best):
+        kept = ExportedController(self.best_policy()) if whole and self._best else None
+        with quiet_process():
+            result = validate(
+                self._bench, self._config.validation, self._validation_controller(), kept
+            )
+        self.position.validate_seconds += clock.boundary() - start
+        keep = whole and (result.gain is None or result.gain.certain)
+        if keep:
             self._keep_best(result)
         step = sum(self.steps.values())
-        self._log.log("validation", step, {**result.metrics(), "whole_policy": whole})
+        row = {**result.metrics(), "whole_policy": whole, "kept": keep}
+        self._log.log("validation", step, row)
+        beside = "" if result.gain is None else f", {row['over_kept']:.3f} of the kept pair's speed"
         say(
             f"validation at {step} decisions: {1e3 * result.seconds_per_token:.1f} ms/token, "
-            f"{result.speedup:.2f} x plain, tau {result.tau_emitted:.2f}"
+            f"{result.speedup:.2f} x plain{beside}, tau {result.tau_emitted:.2f}"
+            f"{'; kept' if keep else ''}"
         )
 
     def _keep_best(self, result: Validation) -> None:

@@ -140,13 +140,16 @@ class EvaluateConfig(BaseModel):
                 )
         return self
 
-    def for_run(self, pair: PairConfig, policy: str | None, output: str) -> EvaluateConfig:
+    def for_run(
+        self, pair: PairConfig, policy: str | None, output: str, beside: tuple[str, ...] = ()
+    ) -> EvaluateConfig:
         """The same plan for another pair, policy and folder; cells are cut to fit the drafter.
 
         Args:
             pair: Pair to decode with.
             policy: Folder of an exported policy, or None.
             output: Folder of the report.
+            beside: Further policies or tables.
 
         Raises:
             ValueError: If the pair has no drafter.
@@ -157,5 +160,11 @@ class EvaluateConfig(BaseModel):
             for cell in self.cells
             for depth in [min(max(cell.depth, accepted[0]), accepted[-1])]
         )
-        changes = {"pair": pair, "policy": policy, "output": output, "cells": tuple(fitting)}
+        changes = {
+            "pair": pair,
+            "policy": policy,
+            "beside": beside,
+            "output": output,
+            "cells": tuple(fitting),
+        }
         return EvaluateConfig.model_validate({**dict(self), **changes})

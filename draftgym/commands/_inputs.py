@@ -58,23 +58,33 @@ class Inputs:
             self._pair = load_pair(config)
         return self._pair
 
-    def trace(self, given: str | None, split: Split) -> str:
+    def trace(
+        self,
+        given: str | None,
+        split: Split,
+        *,
+        count: int | None = None,
+        max_new_tokens: int | None = None,
+    ) -> str:
         """Folder of a trace.
 
         Args:
             given: By the user; taken as it is.
             split: That the prompts of another one must come from.
+            count: Prompts of a new one; all when None. Any number will do of one that is found.
+            max_new_tokens: Budget per request, of any; that of `TraceConfig` when None.
 
         Raises:
             DraftGymError: If none is found and none can be made.
         """
         if given is not None:
             return given
-        output = self._runs / ("trace" if split == "policy" else f"trace-{split}")
-        config = TraceConfig(split=split, output=str(output))
+        length = "" if max_new_tokens is None else f"-{max_new_tokens}"
+        output = self._runs / (("trace" if split == "policy" else f"trace-{split}") + length)
+        changes = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
+        config = TraceConfig(split=split, count=count, output=str(output), **changes)
         pair = self.pair(config.pair)
         plan = config.plan(pair.fingerprint())
-        # Any number of prompts will do.
         found = newest_trace(
             self._runs, {name: plan[name] for name in plan.keys() - {"count", "seed"}}
         )

@@ -12,8 +12,9 @@ from draftgym.decoder.pair import ModelPair
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import load_prompts
 from draftgym.provenance import provenance
-from draftgym.runtime import ExportedPolicy, read_policy, save_policy
+from draftgym.runtime import ExportedPolicy, read_policy, save_policy, save_table
 from draftgym.runtime.folder import JSON_FILE
+from draftgym.storage import write_text
 from draftgym.traces.config import TraceConfig
 from draftgym.traces.find import fits, newest_trace
 from draftgym.traces.run import collect
@@ -21,8 +22,9 @@ from draftgym.traces.store import load_trace
 from policies.all_action import AllActionConfig
 from policies.config import TrainConfig
 from policies.pretraining import pretrain
+from policies.table import learn_table
 
-TRACE, PRETRAINED = "trace", "pretrained"
+TRACE, PRETRAINED, TABLE = "trace", "pretrained", "table.json"
 SHARD_PROMPTS = 4
 """Prompts lost at most by a kill: a run traces few."""
 
@@ -74,7 +76,7 @@ def run_trace(config: TrainConfig, folder: Path, pair: ModelPair, clock: Clock) 
 def run_pretraining(
     config: TrainConfig, folder: Path, trace: Path, calibration: Calibration
 ) -> None:
-    """Learn both policies from a trace into the run's `pretrained/`.
+    """Learn from a trace: both networks into `pretrained/`, and a table to `table.json`.
 
     Args:
         config: Of the run.
@@ -94,20 +96,18 @@ def run_pretraining(
         minimum_variance=config.normaliser.minimum_variance,
         seed=config.seed,
     )
+    known = load_trace(trace)
+    shared = (calibration.table, config.layout.features(), calibration.costs)
     try:
         with progress("learn from the trace", chosen.steps) as bar:
-            learned = pretrain(
-                load_trace(trace),
-                calibration.table,
-                config.layout.features(),
-                calibration.costs,
-                chosen,
-                calibration.card,
-                bar=bar,
-            )
+            learned = pretrain(known, *shared, chosen, calibration.card, bar=bar)
+        table = learn_table(known, *shared, card=calibration.card)
     except ValueError as error:
         raise ConfigurationError(f"pretraining.prompts: {trace}: {error}") from error
-    save_policy(folder / PRETRAINED, learned.policy)
+    write_text(folder / "table.txt", table.text() + "\n")
+    save_table(folder / TABLE, table)
+    say(f"table: {folder / TABLE}\n{table.text()}")
+    save_policy(folder / PRETRAINED, learned.policy)  # last: it says that all this is done
 
 
 def pretrained(folder: Path) -> ExportedPolicy | None:

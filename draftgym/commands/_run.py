@@ -14,7 +14,7 @@ from draftgym.benchmark.runner import Request
 from draftgym.clock import Clock
 from draftgym.commands._calibration import Calibration, run_table
 from draftgym.commands._live import LiveBench, load_requests, open_session
-from draftgym.commands._pretrain import pretrained, run_pretraining, run_trace
+from draftgym.commands._pretrain import TABLE, pretrained, run_pretraining, run_trace
 from draftgym.commands._run_folder import write_settings
 from draftgym.console import say
 from draftgym.decoder.pair import ModelPair
@@ -83,7 +83,8 @@ class Run:
                 log.log("evaluation", sum(trainer.steps.values()), _headline(evaluation))
         finally:
             log.close()
-        say(f"results: {folder}/ (policy/, evaluation/, metrics.jsonl)")
+        readable = ", table.json" if (folder / TABLE).is_file() else ""
+        say(f"results: {folder}/ (policy/{readable}, evaluation/, metrics.jsonl)")
         self._seconds["train"] = trainer.position.train_seconds
         self._seconds["validate"] = trainer.position.validate_seconds
         stages = ("calibrate", "trace", "pretrain", "train", "validate", "evaluate")
@@ -160,7 +161,9 @@ class Run:
     ) -> dict[str, Any] | None:
         if plan is None:
             return None
-        fitted = plan.for_run(self._config.pair, str(policy), str(self._folder / "evaluation"))
+        table, output = self._folder / TABLE, str(self._folder / "evaluation")
+        beside = (str(table),) if table.is_file() else ()
+        fitted = plan.for_run(self._config.pair, str(policy), output, beside)
         found = evaluate(fitted, pair=self._pair, reference=reference, clock=self._clock)
         return found.payload
 

@@ -21,14 +21,14 @@ from draftgym.commands.train import Arguments, read_config
 from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.features import FeatureLayout
 from draftgym.prompts import SPLITS, PromptSource, load_prompts
-from draftgym.runtime import load, read_policy
+from draftgym.runtime import load, load_table, read_policy
 from draftgym.runtime.network import Network
 from draftgym.traces.store import load_trace
 from policies import training
 from policies.checkpoint import load_checkpoint, restore_ppo
 from policies.config import TrainConfig
 from policies.ppo import build_ppo
-from policies.validation import Validation
+from policies.validation import Gain, Validation
 from tests.e2e.train_tiny import PLAN, SETTINGS, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,12 +140,9 @@ def test_only_a_validated_improvement_replaces_what_the_trace_taught(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    speedups = iter((1.5, 1.5, 1.4))
-    monkeypatch.setattr(
-        training,
-        "validate",
-        lambda *_: Validation(0.02, 0.02 * next(speedups), 1.0, 0.0, 0.0, 0.0, 10),
-    )
+    # Better beside plain decoding, but not surely better beside what is kept.
+    measured = iter(((1.5, None), (1.7, Gain(0.02, 0.011)), (1.6, Gain(-0.1, 0.01))))
+    monkeypatch.setattr(training, "validate", lambda *_: validation(*next(measured)))
     folder = finished[0].parent / "worse"
     short(folder)
     for name in ("depth", "size"):
@@ -160,6 +157,52 @@ def test_only_a_validated_improvement_replaces_what_the_trace_taught(
     first, second = ((path / "pretrained" / "policy.safetensors").read_bytes() for path in
                      (folder, finished[0]))  # fmt: skip
     assert first == second
+
+
+def test_a_sure_improvement_is_kept_and_measured_beside_the_one_before(
+    finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = iter(((1.5, None), (1.4, Gain(0.02, 0.009)), (1.4, Gain(0.0, 0.01))))
+    beside: list[Any] = []
+
+    def validate(*arguments: Any) -> Validation:
+        beside.append(arguments[3])
+        return validation(*next(measured))
+
+    monkeypatch.setattr(training, "validate", validate)
+    folder = finished[0].parent / "better"
+    short(folder)
+    assert read_policy(folder / "policy").training["best_step"] == 32
+    assert [row["kept"] for row in rows(folder) if row["kind"] == "validation"] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert beside[0] is None
+    for name in ("depth", "size"):
+        taught, before, kept = (
+            controller.head(name)
+            for controller in (
+                read_policy(folder / "pretrained"), beside[1].policy, beside[2].policy
+            )
+        )  # fmt: skip
+        for theirs, mine in zip(taught.weights, before.weights, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        same = all(map(np.array_equal, kept.weights, taught.weights))
+        assert same == (name == "depth")  # the phase learns the size
+
+
+def validation(speedup: float, gain: Gain | None) -> Validation:
+    return Validation(0.02, 0.02 * speedup, 1.0, 0.0, 0.0, 0.0, 10, gain)
+
+
+def test_the_table_is_exported_and_measured_beside_the_policy(
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, payload = finished
+    table = load_table(folder / "table.json")
+    assert (folder / "table.txt").read_text() == table.text() + "\n"
+    evaluation = payload["evaluation"]
+    assert set(evaluation["beside_vs_best_fixed"]) == {str(folder / "table.json")}
+    assert str(folder / "table.json") in [row["method"] for row in evaluation["results"]]
 
 
 def test_without_a_trace_policies_start_at_the_rule(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from envs.rewards import REWARD_KINDS, RateTracker, RewardKind, RoundReward
 from envs.size import VerifySizeEnv
 from envs.totals import EpisodeTotals
 from tests.tiny import tiny_pair
+from tests.unit.records import timed_round
 
 IDS = ("DraftGym/DraftDepth-v0", "DraftGym/VerifySize-v0")
 PROMPTS = [[2 + (7 * index + step) % 60 for step in range(6 + index % 3)] for index in range(12)]
@@ -583,31 +584,11 @@ def test_a_state_of_other_prompts_is_refused() -> None:
 # --- rewards and the pace ---------------------------------------------------------------
 
 
-def record(seconds: float, emitted: int) -> RoundRecord:
-    return RoundRecord(
-        depth=0,
-        nodes=0,
-        requested_size=0,
-        size=0,
-        accepted=emitted - 1,
-        tokens=tuple(range(emitted)),
-        context_tokens=5,
-        uningested_tokens=1,
-        clamped=False,
-        draft_seconds=0.0,
-        pass_seconds=(),
-        verify_seconds=seconds,
-        commit_seconds=0.0,
-        policy_seconds=0.0,
-        seconds=seconds,
-    )
-
-
 def test_pace_is_a_ratio_of_sums_over_the_window() -> None:
     rate = RateTracker(window_rounds=2)
     assert rate.seconds_per_token is None
     for seconds, tokens in ((9.0, 1), (1.0, 1), (1.0, 3)):
-        rate.add(record(seconds, tokens))
+        rate.add(timed_round(seconds, tokens))
     assert rate.seconds_per_token == pytest.approx(2.0 / 4)
     other = RateTracker(window_rounds=2)
     other.load_state_dict(json.loads(json.dumps(rate.state_dict())))
@@ -617,9 +598,9 @@ def test_pace_is_a_ratio_of_sums_over_the_window() -> None:
 def test_before_any_pace_a_round_is_its_own_yardstick() -> None:
     reward = RoundReward("rate", RateTracker())
     reward.begin()
-    assert reward.draft_pass(0.25) + reward.end(record(1.0, 2)) == pytest.approx(0.0)
+    assert reward.draft_pass(0.25) + reward.end(timed_round(1.0, 2)) == pytest.approx(0.0)
     reward.begin()
-    assert reward.end(record(0.5, 2)) == pytest.approx(2 * 0.5 - 0.5)
+    assert reward.end(timed_round(0.5, 2)) == pytest.approx(2 * 0.5 - 0.5)
 
 
 @pytest.mark.parametrize(

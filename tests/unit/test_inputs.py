@@ -132,6 +132,8 @@ def test_what_is_there_is_taken_and_said(
     inputs = Inputs(tmp_path)
     assert inputs.trace(None, "policy") == str(tmp_path / "few")
     assert inputs.trace(None, "test") == str(test)
+    short = inputs.trace(None, "policy", count=999, max_new_tokens=48)
+    assert short == str(tmp_path / "short")
     assert inputs.table(None, load_trace(test)) == str(file)
     assert inputs.pair(CONFIG.pair) is PAIR
     assert len(loads) == 1, "the pair is loaded once"
@@ -146,8 +148,10 @@ def test_what_is_missing_is_made(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    made: list[tuple[object, ...]] = []
+
     def make_trace(config: TraceConfig, folder: Path, *, pair: object) -> None:
-        assert (config.split, config.count, pair) == ("test", None, PAIR)
+        made.append((config.split, config.count, config.max_new_tokens, pair))
         write_trace(folder, 0, split="test")
 
     def calibrate(config: TrainConfig, folder: Path, *, pair: object) -> None:
@@ -159,10 +163,14 @@ def test_what_is_missing_is_made(
     inputs = Inputs(tmp_path)
     trace = inputs.trace(None, "test")
     assert trace == str(tmp_path / "trace-test")
+    short = inputs.trace(None, "test", count=5, max_new_tokens=32)
+    assert short == str(tmp_path / "trace-test-32")
+    assert made == [("test", None, 96, PAIR), ("test", 5, 32, PAIR)]
     table = inputs.table(None, load_trace(Path(trace)))
     assert table == str(tmp_path / "calibration" / "latency.json")
     said = capsys.readouterr().err
     assert "tracing 104 prompts" in said and "min on two cores" in said
+    assert "tracing 5 prompts" in said
     assert "about a minute" in said
 
 
