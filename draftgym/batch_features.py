@@ -66,7 +66,9 @@ class BatchFeatures:
                 f"tell of {list(confidence.sizes)}"
             )
         acceptance = self._acceptance(rounds.read_history())
-        entries = size_entries(acceptance, running, rounds.nodes, [confidence.partial.T])
+        # An empty tree promises nothing.
+        partial = np.where(rounds.nodes[:, None] > 0, confidence.read_partial(), 0.0)
+        entries = size_entries(acceptance, running, rounds.nodes, [partial.T])
         return _stack(entries, len(self._size.scale), len(rounds))
 
     def _acceptance(self, history: BatchHistory) -> list[Column]:
@@ -112,8 +114,8 @@ def _nothing_where(empty: BoolArray, known: BatchConfidence) -> BatchConfidence:
         np.where(empty, 0.0, known.entropy),
         np.where(empty, 0.0, known.margin),
         known.sizes,
-        np.where(empty[:, None], 0.0, known.partial),
         np.where(empty, 0.0, known.total),
+        known.read_partial,
     )
 
 

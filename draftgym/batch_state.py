@@ -26,16 +26,16 @@ class BatchConfidence:
         entropy: Entropy (nats) of the next-token law at the best expanded node, [m].
         margin: Difference of its two largest probabilities, [m].
         sizes: Verification sizes V of the partial sums, increasing from above 0.
-        partial: Expected accepted tokens of the best V nodes, [m, sizes].
-        total: The same of all nodes, [m].
+        total: Expected accepted tokens of all nodes, [m].
+        read_partial: The same of the best V nodes, [m, sizes]; only gathered if called.
     """
 
     frontier_scores: Floats
     entropy: Floats
     margin: Floats
     sizes: tuple[int, ...]
-    partial: Floats
     total: Floats
+    read_partial: Callable[[], Floats]
 
 
 @dataclass(frozen=True, slots=True)

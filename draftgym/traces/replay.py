@@ -263,8 +263,8 @@ class ReplayBatch:
                 self.trace.entropy[row, depth],
                 self.trace.margin[row, depth],
                 self.layout.size_grid[1:],
-                self.trace.partial[row, depth][:, self._grid],
                 self.trace.total[row, depth],
+                lambda: self.trace.partial[row, depth][:, self._grid],
             )
 
         return RoundBatch(

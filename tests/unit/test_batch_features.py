@@ -95,8 +95,8 @@ def batch(states: Sequence[RoundState], layout: FeatureLayout) -> RoundBatch:
         np.array([belief.entropy for belief in beliefs]),
         np.array([belief.margin for belief in beliefs]),
         layout.size_grid[1:],
-        np.array(partial),
         np.array([sums[-1] for sums in promised]),
+        lambda: np.array(partial),
     )
     return RoundBatch(
         depth=column("depth"),
