@@ -10,14 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftgym.batch_state import BatchConfidence, BatchHistory, BoolArray, RoundBatch
-from draftgym.features import (
-    Block,
-    FeatureLayout,
-    Float64Array,
-    acceptance_entries,
-    round_entries,
-    size_entries,
-)
+from draftgym.entries import acceptance_entries, round_entries, size_entries
+from draftgym.feature_list import Block, Float64Array
+from draftgym.features import FeatureLayout
 from draftgym.state import Float32Array
 
 Column = NDArray[np.generic] | float
@@ -51,7 +46,7 @@ class BatchFeatures:
         """The depth observations before scale and bounds, [m, n_depth]."""
         running, _ = self._running(rounds)
         entries = [*self._acceptance(rounds.read_history()), *running]
-        return _stack(entries, len(self._depth.scale), len(rounds))
+        return _stack(entries, len(self._depth), len(rounds))
 
     def size_raw(self, rounds: RoundBatch) -> Float64Array:
         """The size observations before scale and bounds, [m, n_size].
@@ -68,8 +63,8 @@ class BatchFeatures:
         acceptance = self._acceptance(rounds.read_history())
         # An empty tree promises nothing.
         partial = np.where(rounds.nodes[:, None] > 0, confidence.read_partial(), 0.0)
-        entries = size_entries(acceptance, running, rounds.nodes, [partial.T])
-        return _stack(entries, len(self._size.scale), len(rounds))
+        entries = size_entries([*acceptance, *running], rounds.nodes, [partial.T])
+        return _stack(entries, len(self._size), len(rounds))
 
     def _acceptance(self, history: BatchHistory) -> list[Column]:
         """Unscaled columns of the history block."""

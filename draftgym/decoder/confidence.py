@@ -38,7 +38,9 @@ def read_host(tree: DraftTree) -> Confidence:
     nodes.sort(reverse=True)
     if tree.expanded_log_probs is None:
         return Confidence(nodes[:1], 0.0, 0.0, nodes)
-    log_probs = np.maximum(tree.expanded_log_probs.numpy(), _LEAST)
+    log_probs = tree.expanded_log_probs.numpy()
+    if log_probs[log_probs.argmin()] < _LEAST:  # to look is cheaper than to floor every time
+        log_probs = np.maximum(log_probs, _LEAST)
     probs = np.exp(log_probs)
     entropy = -float(probs.dot(log_probs))
     best = probs.argmax()

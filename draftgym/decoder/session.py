@@ -266,9 +266,10 @@ class DecoderSession:
     def read_confidence(self) -> Confidence:
         """What the drafter believes about the open round; reads the device once per pass."""
         current = self._open_round()
-        if current.confidence is None:
-            current.confidence = read_confidence(self._tree)
-        return current.confidence
+        confidence = current.confidence
+        if confidence is None:
+            confidence = current.confidence = read_confidence(self._tree)
+        return confidence
 
     @torch.inference_mode()
     def end_round(self, size: int) -> RoundRecord:

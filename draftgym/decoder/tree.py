@@ -52,7 +52,8 @@ class DraftTree:
         self.depths = torch.zeros(rows, dtype=torch.long, device=device)
         self.scores = torch.zeros(rows, dtype=torch.float32, device=device)
         # The same memory where the host can read it: a view costs as much as a kernel.
-        self.host_scores = self.scores.numpy() if device.type == "cpu" else None
+        # A memoryview is turned into numbers without any of numpy's code.
+        self.host_scores = memoryview(self.scores.numpy().data) if device.type == "cpu" else None
         self.ancestors = torch.zeros(rows, rows, dtype=torch.bool, device=device)
         self.ancestors[0, 0] = True
         self._diagonal = self.ancestors.diagonal()

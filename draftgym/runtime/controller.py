@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftgym.features import FeatureLayout
+from draftgym.round_reader import RoundReader
 from draftgym.runtime.network import Network
 from draftgym.runtime.policy import ExportedPolicy
 from draftgym.state import MeasuredCosts, RoundRecord, RoundState
@@ -36,6 +37,7 @@ class ExportedController:
         self.policy = policy
         layout, depth, size = policy.layout, policy.depth, policy.size
         self._layout, self._grid = layout, layout.size_grid
+        self._reader = RoundReader(layout)
         self._depth = None if depth is None else Network(depth, layout.depth_features)
         self._size = None if size is None else Network(size, layout.size_features)
         self._fixed_depth = policy.fallback.get("depth", 0)
@@ -60,7 +62,7 @@ class ExportedController:
             return False
         if self._depth is None:
             return state.depth < self._fixed_depth
-        return self._depth.act(self._layout.depth_raw(state)) == 1
+        return self._depth.act(self._reader.depth(state)) == 1
 
     def choose_size(self, state: RoundState) -> int:
         """Verification size from the grid; the session clamps it to the tree."""
@@ -68,7 +70,7 @@ class ExportedController:
             return 0
         if self._size is None:
             return self._fixed_size
-        return self._grid[self._size.act(self._layout.size_raw(state))]
+        return self._grid[self._size.act(self._reader.size(state))]
 
     def observe(self, record: RoundRecord) -> None:
         """Nothing to learn: the session keeps the history."""

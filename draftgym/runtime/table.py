@@ -7,7 +7,7 @@ JSON file; reading it never executes what is in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from draftgym.batch_state import IntArray
-from draftgym.features import FeatureLayout, Float64Array
+from draftgym.feature_list import Float64Array
+from draftgym.features import FeatureLayout
 from draftgym.runtime.controller import known_costs
 from draftgym.runtime.folder import first_difference, warn_of_other_hardware
 from draftgym.runtime.policy import PolicyError
@@ -96,7 +97,7 @@ class ThresholdTable:
         """The table as nested questions."""
         return "\n".join(_lines(self.root, ""))
 
-    def decide(self, raw: Float64Array) -> TableRow:
+    def decide(self, raw: Sequence[float] | Float64Array) -> TableRow:
         """The row of one round.
 
         Args:

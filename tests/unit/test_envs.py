@@ -21,7 +21,8 @@ import envs.defaults
 from draftgym.clock import Clock, FakeClock
 from draftgym.decoder.controllers import FixedController, RandomController
 from draftgym.decoder.session import DecoderSession
-from draftgym.features import Feature, FeatureLayout
+from draftgym.feature_list import Feature
+from draftgym.features import FeatureLayout
 from draftgym.runtime import DecisionSeconds
 from draftgym.state import RoundRecord, RoundState
 from envs.base import SessionEnv

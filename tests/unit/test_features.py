@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftgym import features
-from draftgym.features import Feature, FeatureLayout
+from draftgym.feature_list import Feature
+from draftgym.features import FeatureLayout
 from draftgym.state import NO_CONFIDENCE, Confidence, History, MeasuredCosts, RoundState
 
 LAYOUT = FeatureLayout()
