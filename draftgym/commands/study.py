@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -14,7 +14,7 @@ from draftgym.benchmark.study_plots import reliability_plot, scaling_plot
 from draftgym.clock import WallClock
 from draftgym.commands._traced import Learning, check_same_pair, open_learning
 from draftgym.console import print_result, progress, say
-from draftgym.errors import ConfigurationError
+from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.features import FeatureLayout
 from draftgym.locking import exclusive
 from draftgym.provenance import git_state, provenance
@@ -25,9 +25,14 @@ from draftgym.theory.scaling import exponent, scaling
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
 
+if TYPE_CHECKING:
+    from policies.variants import Setting
+
 SCHEMA = "draftgym.study/1"
 
-What = Literal["objectives", "observations", "networks", "deciding", "calibration", "scaling"]
+What = Literal[
+    "objectives", "observations", "networks", "deciding", "learning", "calibration", "scaling"
+]
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,9 @@ class Arguments:
     """Learn variants on a trace of the policy split and time them on one of the test split.
 
     Every variant learns with several seeds, without a model; times are mean measured costs,
-    decisions charged. A killed study goes on when the same command is given again. `calibration`
-    compares promised with accepted tokens on a trace; `scaling` needs no trace.
+    decisions charged. A killed study goes on when the same command is given again. `learning`
+    compares ways to learn, finished runs of `train.py` among them; `calibration` compares promised
+    with accepted tokens on a trace; `scaling` needs no trace.
     """
 
     what: tyro.conf.Positional[What]
@@ -50,7 +56,9 @@ class Arguments:
     seeds: int = 5
     """Seeds of each variant."""
     steps: int = 1500
-    """Gradient steps of each."""
+    """Gradient steps of each; what takes decisions one by one gets about as much time."""
+    runs: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction] = ()
+    """Folders of finished runs, for `learning`; may be repeated."""
     positions: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     """Lengths of synthetic traces, for `scaling`; a million take some 5 GB of memory."""
     information_up_to: int = 0
@@ -68,7 +76,11 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(arguments.output) / arguments.what
     if not arguments.positions or min(arguments.positions) < 1:
         raise ConfigurationError(f"--positions: must be 1 or more, got {arguments.positions}")
-    run = {"calibration": calibration, "scaling": scaled}.get(arguments.what, learned_variants)
+    if arguments.runs and arguments.what != "learning":
+        raise ConfigurationError(f"--runs: only for `learning`, not for `{arguments.what}`")
+    run = {"calibration": calibration, "scaling": scaled, "learning": ways_to_learn}.get(
+        arguments.what, learned_variants
+    )
     with exclusive(folder):
         payload = run(arguments, folder)
         result = {"study": arguments.what, **payload}
@@ -88,30 +100,9 @@ def learned_variants(arguments: Arguments, folder: Path) -> dict[str, Any]:
         ConfigurationError: Traces or a table that do not belong together.
     """
     from policies.study import run_study, summary, table_lines
-    from policies.variants import STUDIES, Setting
+    from policies.variants import STUDIES
 
-    learning = open_learning(arguments.trace, arguments.table)
-    test = load_trace(Path(arguments.test_trace))
-    check_same_pair(test, learning.table, arguments.test_trace, arguments.table)
-    _check_other_prompts(learning, test, arguments)
-    setting = Setting(
-        trace=learning.trace,
-        test=test,
-        times=learning.table,
-        layout=learning.layout,
-        costs=learning.costs,
-        card=learning.card,
-        steps=arguments.steps,
-        cell=best_fixed(learning.trace, learning.table),
-    )
-    plan = {
-        "study": arguments.what,
-        "steps": arguments.steps,
-        "commit": git_state()[0],
-        "trace": _digest(dump_json(learning.trace.source).encode()),
-        "test_trace": _digest(dump_json(test.source).encode()),
-        "table": _digest(Path(arguments.table).read_bytes()),
-    }
+    setting, plan, _ = _opened(arguments)
     try:
         seconds = run_study(
             STUDIES[arguments.what](setting), setting, arguments.seeds, folder, plan
@@ -121,8 +112,31 @@ def learned_variants(arguments: Arguments, folder: Path) -> dict[str, Any]:
     result = summary(seconds, setting)
     for line in table_lines(result):
         say(line)
-    extra = {"trace": dict(learning.trace.source), "test_trace": dict(test.source)}
-    return {**result, "steps": arguments.steps, "provenance": provenance(extra=extra)}
+    return _with_origin(result, setting, arguments)
+
+
+def ways_to_learn(arguments: Arguments, folder: Path) -> dict[str, Any]:
+    """The study of how to learn.
+
+    Args:
+        arguments: Traces, table, extent and finished runs.
+        folder: Of the results.
+
+    Raises:
+        ConfigurationError: Traces or a table that do not belong together.
+        RunError: A folder of `--runs` holds no finished run that can be compared.
+    """
+    from draftgym.commands._learning import learning
+
+    setting, plan, pair = _opened(arguments)
+    runs = [run for given in arguments.runs for run in given]
+    try:
+        result = learning(setting, arguments.seeds, folder, plan, runs, pair)
+    except DraftGymError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(f"{arguments.trace}: {error}") from error
+    return _with_origin(result, setting, arguments)
 
 
 def calibration(arguments: Arguments, folder: Path) -> dict[str, Any]:
@@ -187,6 +201,42 @@ def scaled(arguments: Arguments, folder: Path) -> dict[str, Any]:
         "plot": str(plot),
         "provenance": provenance(),
     }
+
+
+def _opened(arguments: Arguments) -> tuple[Setting, dict[str, Any], Mapping[str, Any]]:
+    """What variants share, what their results hang on, and the model pair's fingerprint."""
+    from policies.variants import Setting
+
+    learning = open_learning(arguments.trace, arguments.table)
+    test = load_trace(Path(arguments.test_trace))
+    check_same_pair(test, learning.table, arguments.test_trace, arguments.table)
+    _check_other_prompts(learning, test, arguments)
+    setting = Setting(
+        trace=learning.trace,
+        test=test,
+        times=learning.table,
+        layout=learning.layout,
+        costs=learning.costs,
+        card=learning.card,
+        steps=arguments.steps,
+        cell=best_fixed(learning.trace, learning.table),
+    )
+    plan = {
+        "study": arguments.what,
+        "steps": arguments.steps,
+        "commit": git_state()[0],
+        "trace": _digest(dump_json(learning.trace.source).encode()),
+        "test_trace": _digest(dump_json(test.source).encode()),
+        "table": _digest(Path(arguments.table).read_bytes()),
+    }
+    return setting, plan, learning.table.fingerprint["pair"]
+
+
+def _with_origin(
+    result: Mapping[str, Any], setting: Setting, arguments: Arguments
+) -> dict[str, Any]:
+    extra = {"trace": dict(setting.trace.source), "test_trace": dict(setting.test.source)}
+    return {**result, "steps": arguments.steps, "provenance": provenance(extra=extra)}
 
 
 def _diagram(found: Reliability) -> dict[str, Any]:
