@@ -35,6 +35,7 @@ from draftgym.traces.judge import MeanTimes
 from draftgym.traces.replay import ReplayBatch
 from draftgym.traces.trace import Trace
 from policies.config import PolicyName
+from policies.feature_groups import untold
 from policies.objectives import Objective, round_reward
 from policies.small_network import entropy, exported, seen_entries, statistics, tanh_network
 
@@ -54,28 +55,41 @@ class AllActionConfig:
         learning_rate: Adam's, falling to a tenth along a cosine.
         entropy: Weight of the policies' entropy at first, in plain steps; it falls to 0.
         hidden: Units per tanh layer.
-        clip: Bound of a normalised feature.
+        clip: Bound of a normalised feature: what lies beyond all that was learned from is
+            taken for the edge of it, as a threshold would.
         minimum_variance: Floor of a feature's variance.
         seed: Of networks, prompts and sampled decisions.
         reward: What a round is worth.
-        unseen: Names of observations that the networks are not shown; cost ratios by default,
-            which one latency table holds constant, so that nothing can be learned from them.
+        unseen: Names of observations that the networks are not shown; None stands for those that
+            `policies.feature_groups.untold` leaves out.
         fixed_depth: Draft passes where the depth is not learned.
         fixed_size: Verification size, one of the grid, where the size is not learned.
     """
 
-    steps: int = 1500
+    steps: int = 600
     requests: int = 256
     learning_rate: float = 2e-3
     entropy: float = 0.02
     hidden: tuple[int, ...] = (64, 64)
-    clip: float = 10.0
+    clip: float = 5.0
     minimum_variance: float = 1e-3
     seed: int = 0
     reward: Objective = "time_to_go"
-    unseen: tuple[str, ...] = ("draft_pass_over_plain", "verify_slope_over_plain")
+    unseen: tuple[str, ...] | None = None
     fixed_depth: int | None = None
     fixed_size: int | None = None
+
+    def hidden_from(self, layout: FeatureLayout) -> frozenset[str]:
+        """Names of observations that the networks are not shown.
+
+        Raises:
+            ValueError: A name is no observation of the layout.
+        """
+        unseen = untold(layout) if self.unseen is None else self.unseen
+        unknown = sorted(set(unseen) - set(layout.size_names))
+        if unknown:
+            raise ValueError(f"unseen: {unknown[0]!r} is no observation")
+        return frozenset(unseen)
 
     def charged(self, decisions: DecisionSeconds) -> DecisionSeconds:
         """Seconds of decisions, those that are fixed being free."""
@@ -129,9 +143,6 @@ class AllActionTrainer:
         costs: MeasuredCosts,
         config: AllActionConfig,
     ) -> None:
-        unknown = sorted(set(config.unseen) - set(layout.size_names))
-        if unknown:
-            raise ValueError(f"unseen: {unknown[0]!r} is no observation")
         self._trace, self._times, self._config = trace, times, config
         self._features, self._grid = BatchFeatures(layout), np.array(layout.size_grid)
         self._random = np.random.default_rng(config.seed)
@@ -148,7 +159,8 @@ class AllActionTrainer:
         self._seconds, self._tokens = 0.0, 0.0
         generator = torch.Generator().manual_seed(config.seed)
         names = (layout.depth_names, layout.size_names)
-        self._seen = [seen_entries(part, config.unseen) for part in names]
+        unseen = config.hidden_from(layout)
+        self._seen = [seen_entries(part, unseen) for part in names]
         self.depth = tanh_network(self._seen[0], config.hidden, 2, generator)
         self.size = tanh_network(self._seen[1], config.hidden, len(self._grid), generator)
         self._restart(self._who)
@@ -310,8 +322,7 @@ class AllActionTrainer:
         return first, second
 
     def _scaled(self, which: int, inputs: Float32Array) -> Tensor:
-        scaled = self._normalisers[which](inputs)
-        return torch.from_numpy(scaled * self._seen[which] if self._config.unseen else scaled)
+        return torch.from_numpy(self._normalisers[which](inputs) * self._seen[which])
 
 
 def expected_gain(depth: Tensor, size: Tensor, gain: Tensor, limit: Tensor) -> Tensor:

@@ -135,7 +135,13 @@ class NormaliserConfig(BaseModel):
         description="Random decisions before training, not rewarded: for "
         "the first statistics and the warm start.",
     )
-    clip: float = Field(10.0, gt=0, le=1000, description="Bound of a normalised feature.")
+    clip: float = Field(
+        5.0,
+        gt=0,
+        le=1000,
+        description="Bound of a normalised feature, in standard deviations: beyond what was "
+        "seen in training, networks would guess.",
+    )
     minimum_variance: float = Field(
         1e-3, gt=0, le=1, description="Floor, so a feature that was constant cannot explode."
     )
@@ -173,7 +179,9 @@ class PretrainingConfig(BaseModel):
     prompts: int | None = Field(
         None, ge=1, le=10**6, description="Traced prompts, balanced over domains; absent: all."
     )
-    steps: int = Field(1500, ge=1, le=10**7, description="Gradient steps.")
+    steps: int = Field(
+        600, ge=1, le=10**7, description="Most gradient steps; held-out prompts say how many."
+    )
     requests: int = Field(256, ge=1, le=65_536, description="Requests played at once.")
     learning_rate: float = Field(2e-3, gt=0, le=1, description="At first; falls to a tenth.")
 

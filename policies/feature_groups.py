@@ -1,4 +1,4 @@
-"""Groups of observations, for leaving one out."""
+"""Groups of observations, and which of them learning from a trace leaves out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,30 @@ _POSITION = (
     "remaining_near", "uningested", "nodes",
 )  # fmt: skip
 _COSTS = ("draft_pass_over_plain", "verify_slope_over_plain")
+
+
+TELLING = (
+    "accepted_1", "accepted_2", "accepted_3", "mean_accepted", "mean_drafted", "mean_verified",
+    "last_fully_accepted", "has_confidence", "frontier_score_1", "frontier_score_2",
+    "best_path_probability", "expected_accepted", "margin", "entropy", "depth", "depth_allowed",
+    "context_fraction", "remaining_near", "uningested", "nodes",
+)  # fmt: skip
+"""What is learned from on traces, beside the expected tokens of each size: ten thousand positions
+are too few for more. Rounds that are long past, and what other entries say already, help only to
+remember single prompts, and one latency table holds the cost ratios constant."""
+
+
+def untold(layout: FeatureLayout) -> tuple[str, ...]:
+    """Names of both observations' entries that learning from a trace leaves out.
+
+    Args:
+        layout: The observations.
+    """
+    return tuple(
+        name
+        for name in layout.size_names
+        if name not in TELLING and not name.startswith("expected_accepted_")
+    )
 
 
 def feature_groups(layout: FeatureLayout) -> dict[Group, tuple[str, ...]]:

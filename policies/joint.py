@@ -84,7 +84,7 @@ class JointTrainer:
         self._who = np.arange(config.requests)
         self._usable = np.flatnonzero(trace.lengths > 1)
         generator = torch.Generator().manual_seed(config.seed)
-        self._seen = seen_entries(layout.depth_names, config.unseen)
+        self._seen = seen_entries(layout.depth_names, config.hidden_from(layout))
         cells = len(self._held.cells)
         self.network = tanh_network(self._seen, config.hidden, cells, generator)
         self._seconds, self._tokens = 0.0, 0.0

@@ -1,9 +1,10 @@
-"""All-action learning with a held-out share of the prompts, which says when to stop."""
+"""All-action learning; a held-out share of the prompts says how long, then all are learned from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,17 @@ from policies.export import PolicyCard, export_heads
 CHECKS = 10
 """How often the present policies are judged on held-out prompts."""
 
+NEAR_BEST = 0.005
+"""Checks this close to the best one, as a share of its time, do not differ: the last is taken."""
+
 
 @dataclass(frozen=True, eq=False)
 class Pretrained:
     """What came out.
 
     Attributes:
-        policy: The pair of networks that was best on held-out prompts.
-        held_out: Figures on these, plain data.
+        policy: The pair of networks that learned from all prompts.
+        held_out: How the same learning fared on prompts that were held out of it, plain data.
     """
 
     policy: ExportedPolicy
@@ -49,16 +53,16 @@ def pretrain(
     bar: Bar,
     tell: Callable[[str], None] = say,
 ) -> Pretrained:
-    """Learn from most prompts of a trace, keep what is best on the others.
+    """Find on held-out prompts how long to learn, then learn that long from all prompts.
 
     Args:
         trace: Of the policy split.
         times: Mean seconds of work and of decisions.
         layout: Observations and actions.
         costs: Cost ratios that policies are shown.
-        config: How long and how fast.
+        config: How long at most and how fast.
         card: Origin of the exported policy.
-        bar: Advanced by steps.
+        bar: Advanced by steps, half of it while the length is found.
         tell: Told of every check.
 
     Raises:
@@ -75,40 +79,43 @@ def pretrain(
         if value is not None
     }
     charged = MeanTimes(times, config.charged(times.decision_seconds))
-    best_heads, best_seconds = trainer.heads(), np.inf
-    curve = []
-    checks = min(CHECKS, config.steps)
-    for check in range(checks):
-        steps = config.steps * (check + 1) // checks - config.steps * check // checks
-        trainer.train(steps)
+    lengths = np.unique(np.linspace(0, config.steps, CHECKS + 1).round().astype(int))
+    spent = []
+    for begin, end in pairwise(lengths.tolist()):
+        trainer.train(end - begin)
         heads = trainer.heads()
         present = ExportedPolicy(
             layout=layout, depth=heads["depth"], size=heads["size"], fallback=fallback
         )
         seconds = float(judge(theirs, charged, layout, ExportedBatch(present), costs).sum())
-        curve.append(reference / seconds)
+        spent.append(seconds)
         tell(
             f"held-out prompts: {1e3 * seconds / tokens:.2f} ms per token, "
             f"{reference / seconds:.3f} of the tuned cell's speed (D={depth}, V={size})"
         )
-        if seconds < best_seconds:
-            best_heads, best_seconds = heads, seconds
-        bar.advance(steps)
+        bar.advance((end - begin) / 2)
+    best = int(np.flatnonzero(np.array(spent) <= (1 + NEAR_BEST) * min(spent))[-1])
+    steps = int(lengths[best + 1])
+    tell(f"learning {steps} steps from all prompts")
+    final = AllActionTrainer(trace, times, layout, costs, config)
+    final.train(steps)
+    bar.advance(config.steps / 2)
     held_out = {
-        "ms_per_token": 1e3 * best_seconds / tokens,
-        "over_tuned_cell": reference / best_seconds,
+        "ms_per_token": 1e3 * spent[best] / tokens,
+        "over_tuned_cell": reference / spent[best],
         "tuned_cell": {"depth": depth, "size": size},
         "prompts": len(theirs.sequences),
-        "curve": curve,
+        "steps": steps,
+        "curve": [reference / seconds for seconds in spent],
     }
     training = {
         "method": "all-action",
         **asdict(config),
-        "trace_positions": len(ours),
+        "trace_positions": len(trace),
         "decision_seconds": asdict(times.decision_seconds),
         "held_out": held_out,
     }
-    learned = {name: head for name, head in best_heads.items() if head is not None}
+    learned = {name: head for name, head in final.heads().items() if head is not None}
     reward = {"kind": config.reward}
     policy = export_heads(layout, learned, reward, card, training, fallback)
     return Pretrained(policy, held_out)

@@ -13,7 +13,7 @@ from draftgym.runtime import Normaliser, PolicyHead
 from draftgym.state import Float32Array
 
 MINIMUM_VARIANCE = 1e-3
-CLIP = 10.0
+CLIP = 5.0
 
 
 def tanh_network(

@@ -14,7 +14,7 @@ from draftgym.traces.judge import MeanTimes, judge, judge_rounds
 from draftgym.traces.trace import Trace
 from policies.all_action import AllActionConfig
 from policies.export import PolicyCard
-from policies.feature_groups import feature_groups
+from policies.feature_groups import feature_groups, untold
 from policies.joint import JOINT_ENTROPY, learn_joint
 from policies.objectives import OBJECTIVES
 from policies.pretraining import pretrain
@@ -66,16 +66,18 @@ def objectives(setting: Setting) -> list[Variant]:
 
 
 def observations(setting: Setting) -> list[Variant]:
-    """All observations, each group left out, and the confidence alone."""
-    groups = feature_groups(setting.layout)
+    """The default ones, all, the default ones without each group, and the confidence alone."""
+    groups, hidden = feature_groups(setting.layout), untold(setting.layout)
     alone = tuple(name for group in groups if group != "confidence" for name in groups[group])
     return [
-        networks_variant("all", AllActionConfig()),
+        networks_variant("default", AllActionConfig()),
+        networks_variant("all", AllActionConfig(unseen=())),
         *(
-            networks_variant(f"without {group}", AllActionConfig(unseen=names))
+            networks_variant(f"without {group}", AllActionConfig(unseen=(*hidden, *names)))
             for group, names in groups.items()
+            if group != "costs"  # one table holds them constant
         ),
-        networks_variant("confidence only", AllActionConfig(unseen=alone)),
+        networks_variant("confidence only", AllActionConfig(unseen=(*hidden, *alone))),
     ]
 
 

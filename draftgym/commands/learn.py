@@ -26,8 +26,8 @@ SCHEMA = "draftgym.learn/1"
 class Arguments:
     """Learn depth and size from every action of a traced round, and export them.
 
-    A share of the prompts is held out and says when to stop. Judge the policy live, with
-    `bench --policy` or `evaluate --policy`.
+    Held-out prompts say how many steps to make; then all prompts are learned from. Judge the
+    policy live, with `bench --policy` or `evaluate --policy`.
     """
 
     trace: Annotated[str | None, POLICY_TRACE] = None
@@ -35,7 +35,7 @@ class Arguments:
     output: Annotated[str, tyro.conf.arg(help="Folder; the policy goes to OUTPUT/policy.")] = (
         "runs/learned"
     )
-    steps: Annotated[int, tyro.conf.arg(help="Gradient steps.")] = 1500
+    steps: Annotated[int, tyro.conf.arg(help="Most gradient steps.")] = 600
     seed: Annotated[int, tyro.conf.arg(help="Of networks, prompts and decisions.")] = 0
     table_rows: Annotated[
         int, tyro.conf.arg(help="Rows of a readable table to learn as well; 0: none.")

@@ -55,8 +55,8 @@ class Arguments:
     """Latency table, from `calibrate`."""
     seeds: int = 5
     """Seeds of each variant."""
-    steps: int = 1500
-    """Gradient steps of each; what takes decisions one by one gets about as much time."""
+    steps: int = 600
+    """Most gradient steps of each; what takes decisions one by one gets about as much time."""
     runs: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction] = ()
     """Folders of finished runs, for `learning`; may be repeated."""
     positions: tuple[int, ...] = (10_000, 100_000, 1_000_000)

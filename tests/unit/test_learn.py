@@ -42,7 +42,9 @@ def test_a_policy_comes_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert line["schema"] == "draftgym.learn/1"
     assert len(line["held_out"]["curve"]) == 10
-    assert line["held_out"]["over_tuned_cell"] == pytest.approx(max(line["held_out"]["curve"]))
+    best = max(line["held_out"]["curve"])
+    assert best / 1.006 < line["held_out"]["over_tuned_cell"] <= best
+    assert line["held_out"]["steps"] in range(2, 21, 2)
     controller = load(line["policy"], PAIR)
     assert controller.policy.training["method"] == "all-action"
     assert controller.policy.hardware["threads"] == 2
