@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from draftgym.console import Bar, say
-from draftgym.costs.times import Times
+from draftgym.costs.times import Float64Array, Times
 from draftgym.features import FeatureLayout
 from draftgym.runtime import ExportedPolicy
 from draftgym.runtime.batch import ExportedBatch
@@ -36,10 +36,12 @@ class Pretrained:
     Attributes:
         policy: The pair of networks that learned from all prompts.
         held_out: How the same learning fared on prompts that were held out of it, plain data.
+        held_out_seconds: Of each of these (`hold_out`), decisions charged, [sequences].
     """
 
     policy: ExportedPolicy
     held_out: Mapping[str, Any]
+    held_out_seconds: Float64Array
 
 
 def pretrain(
@@ -80,33 +82,34 @@ def pretrain(
     }
     charged = MeanTimes(times, config.charged(times.decision_seconds))
     lengths = np.unique(np.linspace(0, config.steps, CHECKS + 1).round().astype(int))
-    spent = []
+    curve: list[Float64Array] = []
     for begin, end in pairwise(lengths.tolist()):
         trainer.train(end - begin)
         heads = trainer.heads()
         present = ExportedPolicy(
             layout=layout, depth=heads["depth"], size=heads["size"], fallback=fallback
         )
-        seconds = float(judge(theirs, charged, layout, ExportedBatch(present), costs).sum())
-        spent.append(seconds)
+        curve.append(judge(theirs, charged, layout, ExportedBatch(present), costs))
+        seconds = float(curve[-1].sum())
         tell(
             f"held-out prompts: {1e3 * seconds / tokens:.2f} ms per token, "
             f"{reference / seconds:.3f} of the tuned cell's speed (D={depth}, V={size})"
         )
         bar.advance((end - begin) / 2)
-    best = int(np.flatnonzero(np.array(spent) <= (1 + NEAR_BEST) * min(spent))[-1])
+    spent = np.array([part.sum() for part in curve])
+    best = int(np.flatnonzero(spent <= (1 + NEAR_BEST) * spent.min())[-1])
     steps = int(lengths[best + 1])
     tell(f"learning {steps} steps from all prompts")
     final = AllActionTrainer(trace, times, layout, costs, config)
     final.train(steps)
     bar.advance(config.steps / 2)
     held_out = {
-        "ms_per_token": 1e3 * spent[best] / tokens,
-        "over_tuned_cell": reference / spent[best],
+        "ms_per_token": float(1e3 * spent[best] / tokens),
+        "over_tuned_cell": float(reference / spent[best]),
         "tuned_cell": {"depth": depth, "size": size},
         "prompts": len(theirs.sequences),
         "steps": steps,
-        "curve": [reference / seconds for seconds in spent],
+        "curve": (reference / spent).tolist(),
     }
     training = {
         "method": "all-action",
@@ -118,7 +121,7 @@ def pretrain(
     learned = {name: head for name, head in final.heads().items() if head is not None}
     reward = {"kind": config.reward}
     policy = export_heads(layout, learned, reward, card, training, fallback)
-    return Pretrained(policy, held_out)
+    return Pretrained(policy, held_out, curve[best])
 
 
 def hold_out(trace: Trace, fold: int = 0) -> tuple[Trace, Trace]:

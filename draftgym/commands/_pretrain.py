@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from draftgym.benchmark.runner import pinned_threads
 from draftgym.clock import Clock
 from draftgym.commands._calibration import Calibration
 from draftgym.console import progress, say
+from draftgym.costs.table import LatencyTable
 from draftgym.decoder.pair import ModelPair
 from draftgym.errors import ConfigurationError
+from draftgym.features import FeatureLayout
 from draftgym.prompts import load_prompts
 from draftgym.provenance import provenance
 from draftgym.runtime import ExportedPolicy, read_policy, save_policy, save_table
 from draftgym.runtime.folder import JSON_FILE
-from draftgym.storage import write_text
+from draftgym.state import MeasuredCosts
+from draftgym.storage import write_json, write_text
+from draftgym.theory.room import LEAST_REQUESTS, room, room_lines
 from draftgym.traces.config import TraceConfig
 from draftgym.traces.find import fits, newest_trace
+from draftgym.traces.judge import judge_rounds
 from draftgym.traces.run import collect
 from draftgym.traces.store import load_trace
+from draftgym.traces.trace import Trace
 from policies.all_action import AllActionConfig
 from policies.config import TrainConfig
-from policies.pretraining import pretrain
-from policies.table import learn_table
+from policies.pretraining import Pretrained, hold_out, pretrain
+from policies.table import TableChoice, learn_table
 
-TRACE, PRETRAINED, TABLE = "trace", "pretrained", "table.json"
+TRACE, PRETRAINED, TABLE, ROOM = "trace", "pretrained", "table.json", "room.json"
 SHARD_PROMPTS = 4
 """Prompts lost at most by a kill: a run traces few."""
 
@@ -102,12 +109,35 @@ def run_pretraining(
         with progress("learn from the trace", chosen.steps) as bar:
             learned = pretrain(known, *shared, chosen, calibration.card, bar=bar)
         table = learn_table(known, *shared, card=calibration.card)
+        found = _room(known, *shared, learned)
     except ValueError as error:
         raise ConfigurationError(f"pretraining.prompts: {trace}: {error}") from error
     write_text(folder / "table.txt", table.text() + "\n")
     save_table(folder / TABLE, table)
+    if found is not None:
+        write_json(folder / ROOM, found)
+        for line in room_lines(found):
+            say(line)
     say(f"table: {folder / TABLE}\n{table.text()}")
     save_policy(folder / PRETRAINED, learned.policy)  # last: it says that all this is done
+
+
+def _room(
+    trace: Trace, table: LatencyTable, layout: FeatureLayout, costs: MeasuredCosts,
+    learned: Pretrained,
+) -> dict[str, Any] | None:  # fmt: skip
+    """Of the held-out prompts, which neither the judged networks nor the judged table saw."""
+    ours, theirs = hold_out(trace)
+    if len({entry.request_id or entry.prompt_id for entry in theirs.sequences}) < LEAST_REQUESTS:
+        say("too few prompts are held out to tell how much there was to gain")
+        return None
+    say("working out how much there was to gain on the held-out prompts")
+    choice = TableChoice(learn_table(ours, table, layout, costs))
+    spent = {
+        "networks": learned.held_out_seconds,
+        "threshold table": judge_rounds(theirs, table, layout, choice, costs),
+    }
+    return room(ours, theirs, table, spent)
 
 
 def pretrained(folder: Path) -> ExportedPolicy | None:

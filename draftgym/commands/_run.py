@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from draftgym.benchmark.runner import Request
 from draftgym.clock import Clock
 from draftgym.commands._calibration import Calibration, run_table
 from draftgym.commands._live import LiveBench, load_requests, open_session
-from draftgym.commands._pretrain import TABLE, pretrained, run_pretraining, run_trace
+from draftgym.commands._pretrain import ROOM, TABLE, pretrained, run_pretraining, run_trace
 from draftgym.commands._run_folder import write_settings
 from draftgym.console import say
 from draftgym.decoder.pair import ModelPair
@@ -93,8 +94,14 @@ class Run:
             "policy": str(policy),
             "steps": trainer.steps,
             "seconds": {stage: self._seconds.get(stage, 0.0) for stage in stages},
+            "room": self._room(),
             "evaluation": evaluation,
         }
+
+    def _room(self) -> dict[str, Any] | None:
+        """What could be gained on held-out prompts of the trace; None where nothing is traced."""
+        file = self._folder / ROOM
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ from draftgym.errors import ConfigurationError
 from draftgym.provenance import HARDWARE, provenance
 from draftgym.runtime import LearnedController, TableController, load_controller
 from draftgym.runtime.batch import ExportedBatch
-from draftgym.theory.bounds import CLAIRVOYANT, INFORMATION, TUNED, Bounds, bounds
+from draftgym.theory.bounds import CLAIRVOYANT, INFORMATION, TUNED, Bounds, bounds, closed_gaps
 from draftgym.traces.judge import judge, judge_rounds
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
@@ -141,12 +141,8 @@ def _closed(trace: Trace, found: Bounds, name: str) -> dict[str, float | None]:
     """Shares of the gaps from the tuned cell to the bounds that a policy closes."""
     used = trace.lengths > 1
     seconds = {key: float(values[used].sum()) for key, values in found.seconds.items()}
-    gained = seconds[TUNED] - seconds[name]
-    gaps = {"information": INFORMATION, "clairvoyant": CLAIRVOYANT}
-    return {
-        key: gained / (seconds[TUNED] - seconds[bound]) if seconds[TUNED] > seconds[bound] else None
-        for key, bound in gaps.items()
-    }
+    shares = closed_gaps(seconds, name)
+    return {"information": shares[INFORMATION], "clairvoyant": shares[CLAIRVOYANT]}
 
 
 def _policy(path: str, table: LatencyTable) -> LearnedController:

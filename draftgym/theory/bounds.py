@@ -110,6 +110,23 @@ def tuned_cells(trace: Trace, times: Times, folds: IntArray) -> FixedCells:
     return FixedCells(table[cells.index((0, 0))], tuned, table[best], by_domain, cells[best])
 
 
+def closed_gaps(seconds: Mapping[str, float], name: str) -> dict[str, float | None]:
+    """Shares of the gaps from the tuned cell to both bounds that a method closes.
+
+    Args:
+        seconds: Of all methods, the tuned cell and the bounds among them.
+        name: Of the method.
+
+    Returns:
+        By bound; None where there is no gap.
+    """
+    tuned = seconds[TUNED]
+    gaps = {bound: tuned - seconds[bound] for bound in (INFORMATION, CLAIRVOYANT)}
+    return {
+        bound: (tuned - seconds[name]) / gap if gap > 0 else None for bound, gap in gaps.items()
+    }
+
+
 def fold_of(trace: Trace) -> IntArray:
     """Fold of each sequence: by prompt, with the translations of a request together."""
     return np.array(
