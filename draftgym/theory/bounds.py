@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from draftgym.costs.times import Float64Array, Times
 from draftgym.theory.clairvoyant import clairvoyant
@@ -76,20 +77,25 @@ class FixedCells:
     Attributes:
         plain: Plain decoding.
         tuned: The cell that is best on the sequences of other folds.
+        own: The cell that is best on the sequences of other folds and the same domain; `tuned`
+            where there are none.
         hindsight: The cell that is best on all sequences.
         by_domain: For each domain the cell that is best in it.
         best: Depth and size of the cell in hindsight.
+        best_of: The same of each domain.
     """
 
     plain: Float64Array
     tuned: Float64Array
+    own: Float64Array
     hindsight: Float64Array
     by_domain: Float64Array
     best: tuple[int, int]
+    best_of: Mapping[str, tuple[int, int]]
 
 
 def tuned_cells(trace: Trace, times: Times, folds: IntArray) -> FixedCells:
-    """Every fixed cell of the trace's depths and sizes, and the best of them in four senses.
+    """Every fixed cell of the trace's depths and sizes, and the best of them in five senses.
 
     Args:
         trace: Positions.
@@ -98,16 +104,32 @@ def tuned_cells(trace: Trace, times: Times, folds: IntArray) -> FixedCells:
     """
     cells = list(product(range(trace.shape.max_depth + 1), trace.shape.size_grid))
     table = np.stack([fixed(trace, times, *cell) for cell in cells])  # [cells, sequences]
-    best = int(table.sum(1).argmin())
-    tuned, by_domain = np.zeros(len(folds)), np.zeros(len(folds))
-    for fold in np.unique(folds):
-        mine = folds == fold
-        tuned[mine] = table[int(table[:, ~mine].sum(1).argmin()), mine]
     domains = np.array([entry.domain for entry in trace.sequences])
-    for domain in np.unique(domains):
+
+    def cheapest(mine: NDArray[np.bool_]) -> int:
+        return int(table[:, mine].sum(1).argmin())
+
+    best = cheapest(np.ones(len(folds), np.bool_))
+    best_of = {str(domain): cheapest(domains == domain) for domain in np.unique(domains)}
+    tuned, own, by_domain = np.zeros((3, len(folds)))
+    for fold in np.unique(folds):
+        here = folds == fold
+        tuned[here] = table[cheapest(~here), here]
+    for domain, cell in best_of.items():
         mine = domains == domain
-        by_domain[mine] = table[int(table[:, mine].sum(1).argmin()), mine]
-    return FixedCells(table[cells.index((0, 0))], tuned, table[best], by_domain, cells[best])
+        by_domain[mine] = table[cell, mine]
+        for fold in np.unique(folds[mine]):
+            here, others = mine & (folds == fold), mine & (folds != fold)
+            own[here] = table[cheapest(others), here] if others.any() else tuned[here]
+    return FixedCells(
+        plain=table[cells.index((0, 0))],
+        tuned=tuned,
+        own=own,
+        hindsight=table[best],
+        by_domain=by_domain,
+        best=cells[best],
+        best_of={domain: cells[cell] for domain, cell in best_of.items()},
+    )
 
 
 def closed_gaps(seconds: Mapping[str, float], name: str) -> dict[str, float | None]:

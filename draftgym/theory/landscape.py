@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from draftgym.costs.times import Float64Array, Times, Work
 from draftgym.runtime.timing import DecisionSeconds
-from draftgym.theory.bounds import tuned_cells
+from draftgym.theory.bounds import FixedCells, tuned_cells
 from draftgym.theory.clairvoyant import clairvoyant
 from draftgym.theory.information import information_bound
 from draftgym.traces.trace import IntArray, Trace
@@ -52,6 +52,22 @@ class LinearTimes:
         return self.mean(kind, units, context)
 
 
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """What decoding each sequence takes, from knowing nothing of it to knowing everything.
+
+    Attributes:
+        fixed: Plain decoding and fixed cells.
+        information: Of the information bound, [sequences]. It is an estimate from one trace, so
+            a fixed cell may be faster somewhere.
+        clairvoyant: Of the clairvoyant, [sequences].
+    """
+
+    fixed: FixedCells
+    information: Float64Array
+    clairvoyant: Float64Array
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """What can be gained under some costs; speeds are ratios of summed times.
@@ -68,26 +84,44 @@ class Place:
     clairvoyant: float
     cell: tuple[int, int]
 
+    @classmethod
+    def of(cls, ways: Ways) -> Place:
+        """Sum up."""
+        tuned = float(ways.fixed.tuned.sum())
+        # Whoever knows everything could also follow the cell.
+        knows = min(tuned, float(ways.information.sum()))
+        return cls(
+            float(ways.fixed.plain.sum()) / tuned,
+            tuned / knows,
+            tuned / float(ways.clairvoyant.sum()),
+            ways.fixed.best,
+        )
 
-def place(
-    trace: Trace, times: Times, folds: IntArray, *, more: Trace | None = None, seed: int = 0
-) -> Place:
-    """Bounds of a trace under some costs.
+
+def ways(
+    trace: Trace,
+    times: Times,
+    folds: IntArray,
+    *,
+    more: Trace | None = None,
+    seed: int = 0,
+    coarse: bool = False,
+) -> Ways:
+    """Fixed cells and bounds of a trace under some costs.
 
     Args:
         trace: Positions.
         times: Mean seconds, or any other unit.
-        folds: Fold of each sequence; the tuned cell is chosen on the others.
+        folds: Fold of each sequence; what is tuned or learned for it saw the others only.
         more: Positions of other prompts, to learn from.
         seed: Of the networks.
+        coarse: As `information_bound`.
+
+    Raises:
+        ValueError: If there are fewer than three folds, or `more` is of another shape.
     """
-    fixed = tuned_cells(trace, times, folds)
-    tuned = float(fixed.tuned.sum())
-    # Whoever knows everything could also follow the cell.
-    knows = min(tuned, float(information_bound(trace, times, folds, more=more, seed=seed).sum()))
-    return Place(
-        float(fixed.plain.sum()) / tuned,
-        tuned / knows,
-        tuned / float(clairvoyant(trace, times).seconds.sum()),
-        fixed.best,
+    return Ways(
+        tuned_cells(trace, times, folds),
+        information_bound(trace, times, folds, more=more, seed=seed, coarse=coarse),
+        clairvoyant(trace, times).seconds,
     )

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from draftgym.costs.times import Float64Array, Work
 from draftgym.runtime import DecisionSeconds
+from draftgym.theory import information
 from draftgym.theory.clairvoyant import clairvoyant
 from draftgym.theory.fixed import fixed
 from draftgym.theory.follow import follow
@@ -105,3 +106,18 @@ def test_a_fold_is_predicted_by_others() -> None:
     assert predicted[folds == 0].mean() == pytest.approx(inputs[folds == 0, 0].mean(), abs=0.2)
     with pytest.raises(ValueError, match="needs three"):
         cross_fitted(inputs, targets, folds % 2, 0)
+
+
+def test_a_coarse_bound_is_one_network_of_few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    def fitted(inputs: np.ndarray, targets: np.ndarray, *rest: object, epochs: int) -> Float64Array:
+        asked.append(epochs)
+        return np.zeros(targets.shape)
+
+    monkeypatch.setattr(information, "cross_fitted", fitted)
+    trace, times = coin_trace(told=True), SimpleTimes()
+    information_bound(trace, times, FOLDS, coarse=True)
+    assert asked == [information.COARSE_EPOCHS]
+    information_bound(trace, times, FOLDS)
+    assert asked[1:] == [information.EPOCHS] * information.MEMBERS
