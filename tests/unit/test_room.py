@@ -10,7 +10,7 @@ from draftgym.theory.clairvoyant import clairvoyant
 from draftgym.theory.fixed import best_fixed, fixed
 from draftgym.theory.room import room, room_lines
 from draftgym.traces.synthetic import SyntheticTimes
-from tests.unit.traces import random_trace
+from tests.unit.test_clairvoyant import random_trace
 
 TIMES = SyntheticTimes()
 
