@@ -10,7 +10,7 @@ import pytest
 from draftgym.traces.replay import FinishedRounds
 from envs.batch_rewards import BatchRate, BatchReward
 from envs.rewards import REWARD_KINDS, RateTracker, RewardKind, RoundReward
-from tests.unit.test_envs import record
+from tests.unit.records import timed_round
 
 
 def finished(who: np.ndarray, seconds: np.ndarray, emitted: np.ndarray) -> FinishedRounds:
@@ -40,7 +40,7 @@ def test_as_round_by_round(kind: RewardKind, initial: float | None, window: int)
             assert batch.draft_pass(drafting, spent).tolist() == expected
         seconds, emitted = random.exponential(0.05, len(who)), random.integers(1, 9, len(who))
         expected = [
-            singles[i].end(record(float(s), int(e)))
+            singles[i].end(timed_round(float(s), int(e)))
             for i, s, e in zip(who, seconds, emitted, strict=True)
         ]
         seen = batch.end(finished(who, seconds, emitted))
