@@ -280,7 +280,7 @@ class TrainConfig(BaseModel):
     fixed_depth: int = Field(3, ge=0, le=32, description="Depth where a phase fixes it.")
     fixed_size: int = Field(4, ge=0, le=1024, description="Size where a phase fixes it.")
     calibration_rounds: int = Field(
-        40, ge=2, le=1000, description="Rounds per size when costs are measured, roughly."
+        60, ge=2, le=1000, description="Rounds per size when costs are measured, roughly."
     )
     validation: ValidationConfig = Field(
         default_factory=ValidationConfig, description="Choice of the best checkpoint."

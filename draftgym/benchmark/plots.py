@@ -9,6 +9,9 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
+LEAST_SHARE = 0.01
+"""Of rounds, for a depth or size to be drawn."""
+
 
 def plots(results: Sequence[Row], details: Mapping[str, Any]) -> dict[str, bytes]:
     """Draw every plot of a report.
@@ -79,19 +82,28 @@ def _decisions(decisions: Mapping[str, Mapping[str, Sequence[int]]]) -> Any:
     figure, panels = new_figure(9, 3.5, columns=2)
     width = 0.8 / max(1, len(decisions))
     for axes, kind in zip(panels, ("depth", "size"), strict=True):
-        used = sorted({value for chosen in decisions.values() for value in chosen[kind]})
-        for index, (method, chosen) in enumerate(decisions.items()):
-            counts = Counter(chosen[kind])
-            total = max(1, sum(counts.values()))
+        shares = {method: _shares(chosen[kind]) for method, chosen in decisions.items()}
+        used = sorted({value for part in shares.values() for value in part})
+        for index, (method, part) in enumerate(shares.items()):
             # Values are labels, not a scale: sizes of a policy's grid are far apart.
             shift = (index - (len(decisions) - 1) / 2) * width
             places = [position + shift for position in range(len(used))]
-            axes.bar(places, [counts[value] / total for value in used], width, label=method)
+            axes.bar(places, [part.get(value, 0.0) for value in used], width, label=method)
         axes.set_xticks(range(len(used)), [str(value) for value in used])
         axes.set_xlabel(f"{kind} of the round")
-        axes.set_ylabel("share of rounds")
+        axes.set_ylabel(f"share of rounds, from {LEAST_SHARE:.0%}")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
+
+
+def _shares(values: Sequence[int]) -> dict[int, float]:
+    """Share of each value, those that are rare left out: many rare sizes would hide the rest."""
+    counts = Counter(values)
+    return {
+        value: count / len(values)
+        for value, count in counts.items()
+        if count >= LEAST_SHARE * len(values)
+    }
 
 
 def _time_split(split: Mapping[str, Mapping[str, float]]) -> Any:

@@ -11,28 +11,38 @@ import numpy as np
 import tyro
 
 from draftgym.benchmark.statistics import Interval, PromptTotals, paired_ratio, time_per_token
+from draftgym.commands._calibration import Calibration
 from draftgym.commands._inputs import TABLE, TEST_TRACE, Inputs
 from draftgym.commands._traced import check_same_pair
-from draftgym.console import print_result, say
+from draftgym.console import print_result, progress, say
 from draftgym.costs.table import LatencyTable
 from draftgym.costs.times import Float64Array
 from draftgym.errors import ConfigurationError
+from draftgym.features import FeatureLayout
 from draftgym.provenance import HARDWARE, provenance
 from draftgym.runtime import LearnedController, TableController, load_controller
 from draftgym.runtime.batch import ExportedBatch
-from draftgym.theory.bounds import CLAIRVOYANT, INFORMATION, TUNED, Bounds, bounds, closed_gaps
+from draftgym.theory.bounds import (
+    CLAIRVOYANT,
+    FOLDS,
+    INFORMATION,
+    TUNED,
+    Bounds,
+    bounds,
+    closed_gaps,
+)
 from draftgym.traces.judge import judge, judge_rounds
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
 
 SCHEMA = "draftgym.bound/1"
 POLICY = "policy {}, decisions included"
-MEAN = "mean of {} policies"
+MEAN = "mean of {} pairs of networks"
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Bounds by mean measured costs; only a policy pays for its decisions.
+    """Bounds by mean measured costs; only policies pay for their decisions.
 
     Fixed cells are tuned, and the information bound is fitted, on other prompts than they are
     judged on. Intervals are 95% from a paired bootstrap over prompts.
@@ -48,6 +58,9 @@ class Arguments:
         str | None,
         tyro.conf.arg(help="Trace of other prompts that the information bound learns from too."),
     ] = None
+    learn: Annotated[
+        bool, tyro.conf.arg(help="Learn networks and a table, too, cross-fitted like the bound.")
+    ] = False
     seed: Annotated[int, tyro.conf.arg(help="Of networks and intervals.")] = 0
 
 
@@ -69,8 +82,15 @@ def main(argv: Sequence[str]) -> int:
     judged = {
         POLICY.format(path): _seconds(trace, table, policy) for path, policy in policies.items()
     }
-    if len(judged) > 1:
-        judged[MEAN.format(len(judged))] = np.mean(list(judged.values()), axis=0)
+    networks = [
+        judged[POLICY.format(path)]
+        for path, policy in policies.items()
+        if not isinstance(policy, TableController)
+    ]
+    if len(networks) > 1:
+        judged[MEAN.format(len(networks))] = np.mean(networks, axis=0)
+    if arguments.learn:
+        judged |= _learned(trace, table, more, arguments.seed)
     found = replace(found, seconds={**found.seconds, **judged})
     payload = {
         **summary(trace, found, arguments.seed),
@@ -158,6 +178,22 @@ def _seconds(trace: Trace, table: LatencyTable, policy: LearnedController) -> Fl
         choice = TableChoice(policy.table)
         return judge_rounds(trace, table, policy.layout, choice, policy.costs)
     return judge(trace, table, policy.layout, ExportedBatch(policy.policy), policy.costs)
+
+
+def _learned(
+    trace: Trace, table: LatencyTable, more: Trace | None, seed: int
+) -> dict[str, Float64Array]:
+    """Networks and a table that learned from the trace's other prompts."""
+    from policies.all_action import AllActionConfig
+    from policies.cross_fit import cross_fitted_policies
+
+    shape = trace.shape
+    layout = FeatureLayout(shape.max_depth, shape.beam_width, size_grid=shape.size_grid)
+    lengths = [entry.prompt_tokens for entry in trace.sequences]
+    costs = Calibration.of(table, shape.size_grid, lengths, shape.max_depth).costs
+    config = AllActionConfig(seed=seed)
+    with progress("learn", FOLDS * config.steps) as bar:
+        return cross_fitted_policies(trace, table, layout, costs, config, more=more, bar=bar)
 
 
 def _totals(trace: Trace, seconds: Float64Array, used: np.ndarray[Any, Any]) -> PromptTotals:

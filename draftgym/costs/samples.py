@@ -23,6 +23,10 @@ _ROUNDING_SECONDS = 1e-6
 # cheapest size would find the luckiest of those.
 _THIN = 0.25
 
+SPREADS = 3.0
+"""Median deviations, some two standard ones, to which a sample's distance from its bucket's median
+is bounded where means are taken."""
+
 
 class LatencyError(DraftGymError, ValueError):
     """A latency table cannot be built, read or asked that; the message names the field."""
@@ -125,7 +129,8 @@ class Buckets:
         self._counts = np.bincount(cells, minlength=len(self._knots) * len(self._edges))
         self._starts = np.cumsum(self._counts) - self._counts
         filled = _nearest_filled(self._counts.reshape(len(self._knots), -1))  # [k, c]
-        means = np.bincount(cells, seconds, len(self._counts)) / np.maximum(self._counts, 1)
+        counts = np.maximum(self._counts, 1)
+        means = np.bincount(cells, _undelayed(seconds, cells), len(self._counts)) / counts
         low, high, self._weight = self._neighbours(np.arange(self._knots[-1] + 1))  # [key]
         self._low, self._high = filled[low], filled[high]  # [key, c]
         upper = self._weight[:, None]
@@ -251,6 +256,29 @@ def _checked(kind: Work, entries: Sequence[tuple[int, int, float, float]]) -> Sa
         )
     except LatencyError as error:
         raise LatencyError(f"{kind}: {error}") from error
+
+
+def _undelayed(seconds: Float64Array, cells: IntArray) -> Float64Array:
+    """Seconds whose distance to their bucket's median is bounded, with the same sum as before.
+
+    A delay of the machine falls on any bucket alike, in proportion to its time: a few dozen
+    samples of a bucket catch more or fewer of them, by chance. So all buckets share them.
+
+    Args:
+        seconds: Samples of one kind, [n].
+        cells: Bucket of each, [n].
+    """
+    order = np.lexsort((seconds, cells))
+    _, first, count = np.unique(cells[order], return_index=True, return_counts=True)
+    middle = seconds[order][first + (count - 1) // 2] + seconds[order][first + count // 2]
+    median = np.repeat(middle / 2, count)  # by bucket, in the sorted order
+    away = seconds[order] - median
+    spread = np.median(np.abs(away) / np.maximum(median, np.finfo(np.float64).tiny))
+    bound = SPREADS * spread * median
+    kept = np.empty(len(seconds))
+    kept[order] = median + away.clip(-bound, bound)
+    total = kept.sum()
+    return kept * (seconds.sum() / total) if spread > 0 and total > 0 else seconds
 
 
 def _thick(sizes: IntArray) -> IntArray:

@@ -104,7 +104,7 @@ class LatencyTable:
         return tuple(kind for kind in WORK if kind in self.samples)
 
     def mean(self, kind: Work, units: ArrayLike, context: ArrayLike) -> Float64Array:
-        """Mean seconds of work.
+        """Mean seconds of work; delays that hit single samples are shared by all buckets.
 
         Args:
             kind: Of work.

@@ -193,3 +193,30 @@ class Trace:
             source=self.source,
             **changes,
         )
+
+    def joined(self, other: Trace) -> Trace:
+        """The rows of both, this one's first; where they came from is this one's word.
+
+        Args:
+            other: Of the same shape and context limit.
+
+        Raises:
+            ValueError: It is not; names the field.
+        """
+        for name in ("shape", "context_limit"):
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(f"{name}: {getattr(other, name)}, expected {getattr(self, name)}")
+        changes = {
+            name: np.concatenate((getattr(self, name), getattr(other, name)))
+            for name in self.shape.columns()
+        }
+        changes["sequence"] = np.concatenate(
+            (self.sequence, other.sequence + np.int32(len(self.sequences)))
+        )
+        return Trace(
+            shape=self.shape,
+            sequences=self.sequences + other.sequences,
+            context_limit=self.context_limit,
+            source=self.source,
+            **changes,
+        )

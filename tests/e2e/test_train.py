@@ -60,7 +60,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def test_result_line_and_files(finished: tuple[Path, dict[str, Any]]) -> None:
     folder, payload = finished
-    assert payload.keys() == {"run", "policy", "steps", "seconds", "evaluation"}
+    assert payload.keys() == {"run", "policy", "steps", "seconds", "room", "evaluation"}
     assert payload["steps"] == {"size": 128, "depth": 128}
     # Learning from a trace is work that the simulated clock does not charge.
     assert payload["seconds"].pop("pretrain") == 0

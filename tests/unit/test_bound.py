@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ from draftgym.theory.bounds import (
     fold_of,
 )  # fmt: skip
 from draftgym.traces.store import TraceWriter
+from policies import all_action
+from policies.cross_fit import NETWORKS, TABLE
 from tests.unit.test_clairvoyant import random_trace
 
 PAIR = {"target": "tiny"}
@@ -99,6 +102,20 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[TUNED]["over_tuned"]["ratio"] == pytest.approx(1.0)
     assert rows[CLAIRVOYANT]["over_tuned"]["ratio"] > 1.0
     assert set(line["domains"]) == {"code", "chat"}
+
+
+def test_what_is_learned_from_the_traces_own_prompts_is_judged_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = partial(all_action.AllActionConfig, steps=4, requests=8, hidden=(4,))
+    monkeypatch.setattr(all_action, "AllActionConfig", short)
+    write(tmp_path / "trace", COUNT)
+    file = table().save(tmp_path / "latency.json")
+    arguments = ["--trace", str(tmp_path / "trace"), "--table", str(file), "--learn"]
+    assert command.main(arguments) == 0
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {NETWORKS, TABLE} <= {row["method"] for row in line["methods"]}
+    assert set(line["shares"]) == {NETWORKS, TABLE}
 
 
 def test_a_table_of_another_pair_and_too_few_prompts_are_refused(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shipped_configurations_load(name: str) -> None:
     config = load_yaml(CONFIGS / f"{name}.yaml", EvaluateConfig)
     if name == "quick":
-        assert len(config.cells) <= 16
+        assert len(config.cells) <= 12
         assert config.validation.prompts <= 12
         assert config.validation.max_new_tokens <= 64
         test = config.test

@@ -409,3 +409,25 @@ def test_reading_the_confidence_is_timed_once_per_tree() -> None:
 def test_the_plot_shows_every_kind() -> None:
     picture = latency_plot(table(record(4, 0.05, passes=(0.007, 0.002), propose=0.0)))
     assert picture.startswith(b"\x89PNG")
+
+
+def test_a_delay_in_one_bucket_is_shared_by_all() -> None:
+    """A tenth of one size's samples is five times too long: its mean would be off by 40 %."""
+    random = np.random.default_rng(0)
+    records = [
+        record(size, (0.03 + 0.01 * size) * random.uniform(0.9, 1.1) * (5.0 if late else 1.0))
+        for index in range(400)
+        for size in (0, 1)
+        for late in [size == 1 and index % 10 == 0]
+    ]
+    made = LatencyTable.from_records(records, PRINT, DECISIONS)
+    samples = made.samples["verify"]
+    raw = [samples.steady[samples.units == size].mean() for size in (0, 1)]
+    assert raw[1] / raw[0] > 1.6
+    ratio = mean(made, "verify", 1) / mean(made, "verify", 0)
+    assert ratio == pytest.approx(4 / 3, rel=0.06)
+    # Nothing is lost: all rounds together take as long as they did.
+    both = 400 * (mean(made, "verify", 0) + mean(made, "verify", 1))
+    assert both == pytest.approx(samples.steady.sum())
+    drawn = made.draw("verify", np.full(500, 1), np.full(500, 100), random)
+    assert drawn.max() > 2 * np.median(drawn)  # raw samples, delays included

@@ -37,3 +37,17 @@ def test_select_keeps_rows_with_their_sequences() -> None:
     assert part.rank[:, 0, 0].tolist() == [2, 3, 4, 0, 1]
     assert part.sequence.tolist() == [0, 0, 0, 1, 1]
     assert [len(entry.tokens) for entry in part.sequences] == [4, 3]
+
+
+def test_joined_traces_keep_their_own_sequences() -> None:
+    first = make_trace(ranks=[[[row, 1], [0, 1]] for row in range(2)], lengths=(3,))
+    second = make_trace(ranks=[[[row, 1], [0, 1]] for row in range(5, 8)], lengths=(1, 4))
+    both = first.joined(second)
+    assert both.rank[:, 0, 0].tolist() == [0, 1, 5, 6, 7]
+    assert both.sequence.tolist() == [0, 0, 2, 2, 2]
+    assert both.first.tolist() == [0, 2, 2, 5]
+    again = both.select(np.array([1, 2]))
+    np.testing.assert_array_equal(again.rank, second.rank)
+    assert again.sequences == second.sequences
+    with pytest.raises(ValueError, match=r"^shape: "):
+        first.joined(make_trace(ranks=[[[0], [0]]]))
