@@ -126,7 +126,7 @@ def _room(
     trace: Trace, table: LatencyTable, layout: FeatureLayout, costs: MeasuredCosts,
     learned: Pretrained,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """Of the held-out prompts, which neither the judged networks nor the judged table saw."""
+    """Of the held-out prompts: not learned from, but they chose how long the networks learn."""
     ours, theirs = hold_out(trace)
     if len({entry.request_id or entry.prompt_id for entry in theirs.sequences}) < LEAST_REQUESTS:
         say("too few prompts are held out to tell how much there was to gain")
