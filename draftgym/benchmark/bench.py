@@ -36,6 +36,7 @@ from draftgym.benchmark.summary import (
     identical_prompts,
     rounds_of,
 )
+from draftgym.benchmark.untrained import Unheeded
 from draftgym.clock import Clock
 from draftgym.console import progress
 from draftgym.costs.measure import cost_table
@@ -43,7 +44,7 @@ from draftgym.decoder.config import DrafterConfig, SamplingConfig
 from draftgym.decoder.controllers import PlainController
 from draftgym.decoder.pair import ModelPair
 from draftgym.runtime import LearnedController
-from draftgym.state import RoundRecord
+from draftgym.state import Controller, RoundRecord
 
 SILENT = "silent session"
 UNDER_POLICY = "under the policy"
@@ -68,10 +69,11 @@ class Bench:
     Args:
         pair: Target and drafter.
         drafter: Configuration of the drafter.
-        controller: Policy whose overhead is measured, trained or not.
+        controller: Policy whose overhead is measured.
         reference: The target in Transformers.
         clock: Source of time.
         plan: Sizes.
+        heeded: False for an untrained policy: rounds then do what the best fixed cell says.
     """
 
     def __init__(
@@ -82,9 +84,11 @@ class Bench:
         reference: Reference,
         clock: Clock,
         plan: BenchPlan,
+        *,
+        heeded: bool = True,
     ) -> None:
         self._pair, self._drafter, self._clock, self._plan = pair, drafter, clock, plan
-        self._controller, self._reference = controller, reference
+        self._controller, self._reference, self._heeded = controller, reference, heeded
         layout = controller.layout
         self._size_grid = layout.size_grid
         self._race = CellRace(pair, clock, plan, layout.history)
@@ -150,12 +154,13 @@ class Bench:
         return race.speedup(validation, test, self._reference, f"temperature {temperature:g}")
 
     def _judge(self, requests: Sequence[Request], best: Cell) -> list[Sample]:
-        session = self._session
+        session, policy = self._session, self._controller
+        asked: Controller = policy if self._heeded else Unheeded(policy, best.depth, best.size)
         methods: list[Method] = [
             self._plain,
             self._race.method(best),
             SessionMethod(SILENT, session, PlainController()),
-            SessionMethod(UNDER_POLICY, session, self._controller),
+            SessionMethod(UNDER_POLICY, session, asked),
             HuggingFaceMethod(
                 self._reference.model,
                 self._clock,

@@ -1,4 +1,8 @@
-"""A policy of the default size that nobody trained: its decisions cost what trained ones do."""
+"""A policy of the default size that nobody trained: its decisions cost what trained ones do.
+
+What it decides is chance: some seeds never draft, others draft eight levels for nothing, and the
+share of a round that decisions take follows that. So its answers are paid for, but not heeded.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy as np
 
 from draftgym.features import FeatureLayout
 from draftgym.runtime import ExportedController, ExportedPolicy, Normaliser, PolicyHead
+from draftgym.state import Controller, RoundRecord, RoundState
 
 HIDDEN = (64, 64)
 """Widths of the hidden layers that training uses by default."""
@@ -30,6 +35,37 @@ def untrained_controller(
     depth = _head(len(layout.depth_names), hidden, 2, generator)
     size = _head(len(layout.size_names), hidden, len(layout.size_grid), generator)
     return ExportedController(ExportedPolicy(layout=layout, depth=depth, size=size))
+
+
+class Unheeded:
+    """Asks a policy for every decision of a round, and does what a fixed cell says.
+
+    Args:
+        policy: Whose decisions are paid for.
+        depth: Draft passes of the cell.
+        size: Drafted tokens that it verifies.
+    """
+
+    def __init__(self, policy: Controller, depth: int, size: int) -> None:
+        self._policy, self._depth, self._size = policy, depth, size
+
+    @property
+    def free(self) -> bool:
+        return self._policy.free
+
+    def reset(self) -> None:
+        self._policy.reset()
+
+    def draft_again(self, state: RoundState) -> bool:
+        self._policy.draft_again(state)
+        return state.depth < self._depth
+
+    def choose_size(self, state: RoundState) -> int:
+        self._policy.choose_size(state)
+        return self._size
+
+    def observe(self, record: RoundRecord) -> None:
+        self._policy.observe(record)
 
 
 def _head(

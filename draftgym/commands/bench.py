@@ -89,7 +89,10 @@ def main(argv: Sequence[str]) -> int:
         controller: LearnedController = untrained_controller(
             deepest, config.drafter.beam_width, seed=arguments.seed
         )
-        say("no --policy: an untrained network of the default size is timed")
+        say(
+            "no --policy: an untrained network of the default size is timed, in rounds as the best "
+            "fixed cell has them"
+        )
     else:
         controller = load_controller(
             arguments.policy, pair.fingerprint(), hardware(pair.device, pair.dtype)
@@ -99,7 +102,13 @@ def main(argv: Sequence[str]) -> int:
     )
     with pinned_threads(config.threads):
         bench = Bench(
-            pair, config.drafter, controller, reference_of(pair), WallClock(pair.device), plan
+            pair,
+            config.drafter,
+            controller,
+            reference_of(pair),
+            WallClock(pair.device),
+            plan,
+            heeded=arguments.policy is not None,
         )
         result = bench.run(encode(validation, pair.encode_prompt), encode(test, pair.encode_prompt))
         extra = {"pair": pair.fingerprint(), "load_per_core_before": load}

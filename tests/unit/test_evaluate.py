@@ -29,7 +29,7 @@ from draftgym.benchmark.runner import (
 )
 from draftgym.benchmark.samples import SampleStore, finished_blocks
 from draftgym.benchmark.summary import identical_prompts
-from draftgym.benchmark.untrained import untrained_controller
+from draftgym.benchmark.untrained import Unheeded, untrained_controller
 from draftgym.clock import FakeClock
 from draftgym.configuration import load_yaml, validate
 from draftgym.costs.measure import cost_table
@@ -460,6 +460,23 @@ def test_bench_reports_every_promised_figure(pair: ModelPair) -> None:
     warm = payload["temperatures"]["0.8"]
     assert warm["identical_prompts"] == 5 and not warm["divergences"]
     assert warm["speedup"]["ratio"] > 0 and set(warm["domains"]) == {"d0", "d1"}
+
+
+def test_unheeded_decisions_are_paid_for(pair: ModelPair) -> None:
+    session = DecoderSession(pair, pair.new_drafter(), clock=FakeClock())
+    policy = untrained_controller(8, 4)
+    records = {}
+    for controller in (FixedController(2, 3), Unheeded(policy, 2, 3)):
+        session.start((5, 6, 7), 24)
+        records[controller.free] = session.run(controller)
+    assert not policy.free and records.keys() == {True, False}
+    chosen = [[(r.depth, r.size, r.tokens) for r in rounds] for rounds in records.values()]
+    assert chosen[0] == chosen[1]
+    assert sum(r.policy_seconds for r in records[True]) == 0.0
+    # Three decisions in a round of two passes: go, go, stop; and the size.
+    deep = [r for r in records[False] if r.depth == 2]
+    assert deep[0].policy_seconds == pytest.approx(4 * 2e-5, rel=1e-4)
+    assert all(r.policy_seconds > 0.0 for r in deep)
 
 
 def test_neighbours_are_one_step_away() -> None:
