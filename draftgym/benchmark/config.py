@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from draftgym.benchmark.statistics import RESAMPLES
+from draftgym.controllers.registry import rule_named
 from draftgym.decoder.config import DrafterConfig, PairConfig
 from draftgym.prompts import PromptSource
 
@@ -80,6 +81,27 @@ class ValidationConfig(PhaseConfig):
     race_keep: int = Field(6, ge=1, description="Cells that go on.")
 
 
+Peer = Literal["generate", "prompt_lookup", "assistant"]
+"""Transformers' own decoding: plain, with prompt look-up, with an assistant cut from the target."""
+
+NEWEST = "newest"
+"""In place of a policy's path: that of the newest run that fits, or one learned on the spot."""
+
+
+class TunedOn(BaseModel):
+    """What rules are fitted and tuned on; absent paths: the newest fitting one, or a new one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy_trace: str | None = Field(None, description="Folder; rules are fitted on it.")
+    validation_trace: str | None = Field(None, description="Folder; settings are tuned on it.")
+    test_trace: str | None = Field(
+        None,
+        description="Folder; bounds are told of it. Absent: the newest, else of the validation.",
+    )
+    table: str | None = Field(None, description="Latency table.")
+
+
 class SeedConfig(BaseModel):
     """Every random choice of an evaluation."""
 
@@ -91,20 +113,34 @@ class SeedConfig(BaseModel):
 
 
 class EvaluateConfig(BaseModel):
-    """Plain decoding, fixed cells tuned on validation prompts, and a policy, on test prompts."""
+    """Plain decoding, tuned fixed cells, published rules, policies and peers, on test prompts.
+
+    Fixed cells are tuned by racing them live on validation prompts (`cells`), or like every other
+    rule on traces of validation prompts (`rules`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["evaluate"] = Field("evaluate", description="What this file configures.")
     pair: PairConfig = PairConfig()
     prompts: tuple[PromptSource, ...] = Field((PromptSource(),), min_length=1)
-    cells: tuple[Cell, ...] = Field(min_length=1, description="Fixed settings to tune over.")
-    finalists: int = Field(3, ge=1, le=20, description="Best validation cells also tested.")
+    cells: tuple[Cell, ...] = Field((), description="Fixed settings to race on validation prompts.")
+    rules: tuple[str, ...] = Field(
+        (), description="Rules tuned on traces, `fixed` among them; in place of `cells`."
+    )
+    tuned_on: TunedOn = TunedOn()
+    peers: tuple[Peer, ...] = Field((), description="Transformers' own decoding, beside ours.")
+    assistant_layers: int = Field(
+        4, ge=1, le=1000, description="First layers of the target that the assistant keeps."
+    )
+    finalists: int = Field(3, ge=1, le=20, description="Best fixed cells also tested.")
     validation: ValidationConfig = ValidationConfig(prompts=12)
     test: PhaseConfig = PhaseConfig(prompts=24, repeats=2)
     warm_up_tokens: int = Field(16, ge=2, le=4096, description="Discarded run per method.")
     cost_rounds: int = Field(12, ge=2, le=1000, description="Rounds per setting for the costs.")
-    policy: str | None = Field(None, description="Folder of a policy, or a table's JSON file.")
+    policy: str | None = Field(
+        None, description="Folder of a policy, or a table's JSON file; `newest`: of a run's."
+    )
     beside: tuple[str, ...] = Field(
         (), max_length=20, description="Further policies or tables, measured beside it."
     )
@@ -116,8 +152,18 @@ class EvaluateConfig(BaseModel):
     def _plan_fits_the_drafter(self) -> Self:
         if len({self.policy, *self.beside}) != 1 + len(self.beside):
             raise ValueError("beside: each policy may be listed once, and not as `policy` too")
-        if len(set(self.cells)) != len(self.cells):
-            raise ValueError("cells: each cell may be listed once")
+        for name in ("cells", "rules", "peers"):
+            if len(set(getattr(self, name))) != len(getattr(self, name)):
+                raise ValueError(f"{name}: each may be listed once")
+        for rule in self.rules:
+            try:
+                rule_named(rule)
+            except ValueError as error:
+                raise ValueError(f"rules: {error}") from error
+        if bool(self.cells) == ("fixed" in self.rules):
+            raise ValueError("cells, rules: give either cells to race or the rule `fixed`")
+        if self.peers and self.pair.sampling.rule_name != "greedy":
+            raise ValueError("peers: Transformers has other random numbers; only greedy compares")
         check_comparable(self.pair)
         drafter = self.pair.drafter
         accepted = depths(drafter)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from draftgym.benchmark.config import Cell, EvaluateConfig
+from draftgym.benchmark.contenders import Contenders
 from draftgym.benchmark.costs import measure_costs
 from draftgym.benchmark.divergence import Divergence
-from draftgym.benchmark.methods import SessionMethod
 from draftgym.benchmark.reference import Reference, reference_of
 from draftgym.benchmark.report import write_report
 from draftgym.benchmark.runner import (
@@ -42,14 +42,14 @@ from draftgym.benchmark.summary import (
 )
 from draftgym.clock import Clock, WallClock
 from draftgym.console import progress, say
+from draftgym.controllers.tuning import Tuning
 from draftgym.costs.measure import cost_table
-from draftgym.decoder.controllers import FixedController, PlainController
 from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.decoder.rules import new_rule
 from draftgym.decoder.session import DecoderSession
 from draftgym.locking import exclusive
 from draftgym.prompts import load_prompts
-from draftgym.provenance import hardware, provenance
+from draftgym.provenance import provenance
 from draftgym.runtime import load_controller
 from draftgym.state import MeasuredCosts
 from draftgym.storage import dump_json, write_json
@@ -78,6 +78,7 @@ def evaluate(
     pair: ModelPair | None = None,
     reference: Reference | None = None,
     clock: Clock | None = None,
+    tuning: Tuning | None = None,
 ) -> Evaluation:
     """Run (or go on with) an evaluation and write its report.
 
@@ -87,10 +88,14 @@ def evaluate(
         reference: The target in Transformers, loaded only if outputs differ; from the pair's
             folder when None.
         clock: Wall clock of the pair's device when None.
+        tuning: Of the rules that the configuration names.
 
     Raises:
         DraftGymError: A policy for another pair, or too few usable prompts.
+        ValueError: Rules are named, but their tuning is not given.
     """
+    if config.rules and tuning is None:
+        raise ValueError("rules: tuned on traces, by `python evaluate.py`; none were given")
     if config.policy is not None:
         load_controller(config.policy)  # a path that cannot be used is no reason to load a model
     for path in config.beside:
@@ -99,14 +104,19 @@ def evaluate(
     reference = reference_of(pair) if reference is None else reference
     clock = WallClock(pair.device) if clock is None else clock
     with exclusive(Path(config.output)), pinned_threads(config.pair.threads):
-        return _Evaluator(config, pair, reference, clock).run()
+        return _Evaluator(config, pair, reference, clock, tuning).run()
 
 
 class _Evaluator:
     def __init__(
-        self, config: EvaluateConfig, pair: ModelPair, reference: Reference, clock: Clock
+        self,
+        config: EvaluateConfig,
+        pair: ModelPair,
+        reference: Reference,
+        clock: Clock,
+        tuning: Tuning | None,
     ) -> None:
-        self._config = config
+        self._config, self._tuning = config, tuning
         self._pair = pair
         self._reference = reference
         self._clock = clock
@@ -114,7 +124,7 @@ class _Evaluator:
         self._provenance = provenance(
             pair.device, pair.dtype, {"load_per_core_before": other_load()}
         )
-        self._key = _identity(config, pair, self._provenance)
+        self._key = _identity(config, pair, self._provenance, tuning)
         self._store = SampleStore(self._folder / "samples.jsonl", self._key)
         self._validation = self._requests("validation", config.validation.prompts)
         self._test = self._requests("test", config.test.prompts)
@@ -123,27 +133,16 @@ class _Evaluator:
         config = self._config
         say(f"{self._pair.device}, {self._pair.dtype}; {self._pair.generation.describe()}")
         write_json(self._folder / "config.json", config)
-        named = {POLICY: config.policy} if config.policy is not None else {}
-        named |= {path: path for path in config.beside}
-        learned = [self._learned_method(name, path) for name, path in named.items()]
-        plain = SessionMethod(
-            PLAIN, DecoderSession(self._pair, None, clock=self._clock), PlainController()
-        )
-        drafter = config.pair.drafter
-        session = DecoderSession(
-            self._pair,
-            self._pair.new_drafter(),
-            clock=self._clock,
-            max_depth=drafter.max_depth,
-            max_size=drafter.max_size,
-        )
-        fixed = {
-            cell: SessionMethod(cell.name, session, FixedController(cell.depth, cell.size))
-            for cell in config.cells
-        }
-        ranked = self._tune(plain, fixed)
+        ours = Contenders(config, self._pair, self._clock, self._tuning)
+        plain, learned = ours.plain(), ours.learned(self._costs)
+        if self._tuning is None:
+            fixed = {cell: ours.cell(cell) for cell in config.cells}
+            ranked = self._race(plain, fixed)
+        else:
+            ranked = ranked_on_traces(self._tuning)
         finalists = [entry.cell for entry in ranked[: config.finalists]]
-        methods: list[Method] = [plain, *(fixed[cell] for cell in finalists), *learned]
+        cells = [ours.cell(cell) for cell in finalists]
+        methods: list[Method] = [plain, *cells, *ours.rules(), *learned]
         samples = self._measure("test", methods, self._test, config.test.repeats)
         return self._finish(ranked, finalists, samples, [method.name for method in methods])
 
@@ -152,22 +151,6 @@ class _Evaluator:
         if len(prompts) < count:
             say(f"{split}: {count} prompts asked for, {len(prompts)} exist")
         return encode(prompts, self._pair.encode_prompt)
-
-    def _learned_method(self, name: str, path: str) -> SessionMethod:
-        controller = load_controller(
-            path, self._pair.fingerprint(), hardware(self._pair.device, self._pair.dtype)
-        )
-        layout = controller.layout
-        session = DecoderSession(
-            self._pair,
-            self._pair.new_drafter(),
-            clock=self._clock,
-            max_depth=layout.max_depth,
-            max_size=layout.max_size,
-            history=layout.history,
-        )
-        session.costs = self._costs(session, layout.size_grid)
-        return SessionMethod(name, session, controller)
 
     def _costs(self, session: DecoderSession, size_grid: Sequence[int]) -> MeasuredCosts:
         """What the policy is told about this machine; kept, so a resumed run tells the same."""
@@ -185,7 +168,7 @@ class _Evaluator:
         write_json(file, {"key": self._key, **asdict(curve.measured)})
         return curve.measured
 
-    def _tune(self, plain: Method, fixed: dict[Cell, SessionMethod]) -> list[Ranked]:
+    def _race(self, plain: Method, fixed: Mapping[Cell, Method]) -> list[Ranked]:
         """Rank the cells on validation prompts, dropping clearly worse ones on the way."""
         plan = self._config.validation
         split = len(self._validation) if plan.race_prompts is None else plan.race_prompts
@@ -271,7 +254,25 @@ def _cell(cell: Cell) -> dict[str, int]:
     return {"depth": cell.depth, "size": cell.size}
 
 
-def _identity(config: EvaluateConfig, pair: ModelPair, origin: dict[str, Any]) -> str:
+def ranked_on_traces(tuning: Tuning) -> list[Ranked]:
+    """Fixed cells as they rank on the validation trace."""
+    fixed = tuning.of("fixed")
+    plain = tuning.plain_seconds_per_token
+    return [
+        Ranked(
+            cell=Cell(depth=int(trial.settings["depth"]), size=int(trial.settings["size"])),
+            prompts=fixed.prompts,
+            seconds_per_token=trial.seconds_per_token,
+            tau_emitted=None,
+            speedup=plain / trial.seconds_per_token,
+        )
+        for trial in fixed.trials
+    ]
+
+
+def _identity(
+    config: EvaluateConfig, pair: ModelPair, origin: dict[str, Any], tuning: Tuning | None
+) -> str:
     """Hash of all that a figure depends on: plan, policy, pair, code, machine.
 
     The folder's own name is left out, so moving a run does not forget it.
@@ -285,6 +286,7 @@ def _identity(config: EvaluateConfig, pair: ModelPair, origin: dict[str, Any]) -
     parts = {
         "config": config.model_dump(mode="json", exclude={"output", "policy", "beside"}),
         "policies": policies,
+        "tuning": None if tuning is None else [rule.as_data() for rule in tuning.rules],
         "pair": pair.fingerprint(),
         "origin": {
             name: origin[name]

@@ -33,14 +33,14 @@ class Ranked:
         cell: Depth and size.
         prompts: Prompts it was measured on.
         seconds_per_token: Σ seconds / Σ tokens.
-        tau_emitted: Tokens per round.
+        tau_emitted: Tokens per round; None if it was not measured.
         speedup: Over plain decoding on the same prompts.
     """
 
     cell: Cell
     prompts: int
     seconds_per_token: float
-    tau_emitted: float
+    tau_emitted: float | None
     speedup: float
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -18,7 +19,7 @@ from draftgym.costs.table import TABLE as TABLE_FILE
 from draftgym.decoder.config import PairConfig
 from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.errors import ConfigurationError
-from draftgym.prompts import Split, load_prompts
+from draftgym.prompts import PromptSource, Split, load_prompts
 from draftgym.runtime.folder import first_difference
 from draftgym.traces.config import TraceConfig
 from draftgym.traces.find import newest_trace
@@ -38,14 +39,21 @@ POSITION_SECONDS = 0.05
 
 
 class Inputs:
-    """Traces and tables of the default pair; loads no model while every path is given.
+    """Traces and tables of a pair; loads no model while every path is given.
 
     Args:
         runs: Folder of all runs.
+        config: Of the pair; the default pair when None.
+        prompts: Sources of the prompts that are traced.
     """
 
-    def __init__(self, runs: Path = RUNS) -> None:
-        self._runs = runs
+    def __init__(
+        self,
+        runs: Path = RUNS,
+        config: PairConfig | None = None,
+        prompts: tuple[PromptSource, ...] = (PromptSource(),),
+    ) -> None:
+        self._runs, self._config, self._prompts = runs, config, prompts
         self._pair: ModelPair | None = None
 
     def pair(self, config: PairConfig) -> ModelPair:
@@ -81,8 +89,14 @@ class Inputs:
             return given
         length = "" if max_new_tokens is None else f"-{max_new_tokens}"
         output = self._runs / (("trace" if split == "policy" else f"trace-{split}") + length)
-        changes = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
-        config = TraceConfig(split=split, count=count, output=str(output), **changes)
+        changes: dict[str, Any] = (
+            {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
+        )
+        if self._config is not None:
+            changes["pair"] = self._config
+        config = TraceConfig(
+            split=split, count=count, output=str(output), prompts=self._prompts, **changes
+        )
         pair = self.pair(config.pair)
         plan = config.plan(pair.fingerprint())
         found = newest_trace(
@@ -113,17 +127,15 @@ class Inputs:
         """
         if given is not None:
             return given
-        config = load_yaml(DEFAULT_CONFIG, TrainConfig)
+        config = self._train_config()
         pair = self.pair(config.pair)
         known = trace.source["plan"]["fingerprint"]
         difference = first_difference(known, pair.fingerprint(), "pair", "the trace")
         if difference is not None:
             raise ConfigurationError(
-                f"--table: the trace is not of the default pair ({difference}), so give a table"
+                f"--table: the trace is not of this pair ({difference}), so give a table"
             )
-        with pinned_threads(config.pair.threads) as threads:
-            here = fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads)
-        found = newest_table(self._runs, here)
+        found = newest_table(self._runs, self.fingerprint())
         if found is None:
             folder = self._runs / "calibration"
             say(
@@ -134,3 +146,14 @@ class Inputs:
             found = folder / TABLE_FILE
         say(f"latency table: {found}")
         return str(found)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Of the pair and this machine, as a latency table must have it."""
+        config = self._train_config()
+        pair = self.pair(config.pair)
+        with pinned_threads(config.pair.threads) as threads:
+            return fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads)
+
+    def _train_config(self) -> TrainConfig:
+        config = load_yaml(DEFAULT_CONFIG, TrainConfig)
+        return config if self._config is None else config.model_copy(update={"pair": self._config})

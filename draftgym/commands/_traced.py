@@ -98,12 +98,15 @@ class Learning:
     folder: str
 
 
-def open_learning(given_trace: str | None, given_table: str | None) -> Learning:
+def open_learning(
+    given_trace: str | None, given_table: str | None, inputs: Inputs | None = None
+) -> Learning:
     """A trace and a latency table to learn from; what is not given is found or made.
 
     Args:
         given_trace: Folder of the trace.
         given_table: File of the table.
+        inputs: Finds or makes them; of the default pair when None.
 
     Raises:
         TraceError: No complete trace there.
@@ -111,7 +114,7 @@ def open_learning(given_trace: str | None, given_table: str | None) -> Learning:
         ConfigurationError: Another split than the policies', a drafter without passes, or a trace
             and a table of different pairs.
     """
-    inputs = Inputs()
+    inputs = inputs or Inputs()
     folder = inputs.trace(given_trace, "policy")
     trace = load_trace(Path(folder))
     split, shape = trace.source["plan"]["split"], trace.shape

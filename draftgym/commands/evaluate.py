@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from draftgym.benchmark.config import EvaluateConfig
-from draftgym.benchmark.evaluate import SCHEMA, evaluate
+from draftgym.benchmark.config import NEWEST, EvaluateConfig
+from draftgym.benchmark.evaluate import SCHEMA, Evaluation, evaluate
+from draftgym.commands._inputs import Inputs
+from draftgym.commands._newest import newest_policy
+from draftgym.commands._rules import tuning_of
 from draftgym.configuration import read_yaml, validate
 from draftgym.console import print_result, say
+from draftgym.locking import exclusive
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.beside:
         data["beside"] = list(arguments.beside)
     config = validate(data, EvaluateConfig, arguments.config)
-    result = evaluate(config)
+    result = _evaluate(config)
     for entry in result.faults:
         say(
             f"DIFFERS: {entry.method} on {entry.prompt_id} at token {entry.position}, "
@@ -56,3 +61,17 @@ def main(argv: Sequence[str]) -> int:
         )
     print_result(SCHEMA, result.payload)
     return 1 if result.faults else 0
+
+
+def _evaluate(config: EvaluateConfig) -> Evaluation:
+    """Tune on traces what is tuned there, then measure."""
+    if not config.rules and config.policy != NEWEST:
+        return evaluate(config)
+    inputs = Inputs(config=config.pair, prompts=config.prompts)
+    folder = Path(config.output)
+    with exclusive(folder):
+        tuning = tuning_of(config, folder, inputs) if config.rules else None
+        if config.policy == NEWEST:
+            policy, beside = newest_policy(config, folder, inputs)
+            config = config.model_copy(update={"policy": policy, "beside": beside})
+    return evaluate(config, pair=inputs.pair(config.pair), tuning=tuning)

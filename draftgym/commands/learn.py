@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,6 +20,7 @@ from draftgym.runtime import save_policy, save_table
 from draftgym.storage import write_text
 
 SCHEMA = "draftgym.learn/1"
+STEPS = 600
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,78 @@ class Arguments:
     output: Annotated[str, tyro.conf.arg(help="Folder; the policy goes to OUTPUT/policy.")] = (
         "runs/learned"
     )
-    steps: Annotated[int, tyro.conf.arg(help="Most gradient steps.")] = 600
+    steps: Annotated[int, tyro.conf.arg(help="Most gradient steps.")] = STEPS
     seed: Annotated[int, tyro.conf.arg(help="Of networks, prompts and decisions.")] = 0
     table_rows: Annotated[
         int, tyro.conf.arg(help="Rows of a readable table to learn as well; 0: none.")
     ] = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned and where it lies.
+
+    Attributes:
+        policy: Folder of both networks.
+        table: File of the threshold table, if one was asked for.
+        held_out: Of the networks, on prompts held out.
+        seconds: That learning the networks took.
+    """
+
+    policy: Path
+    table: str | None
+    held_out: Any
+    seconds: float
+
+
 def main(argv: Sequence[str]) -> int:
     """Learn and export; returns the exit status."""
-    from policies.all_action import AllActionConfig
-    from policies.pretraining import pretrain
-
     arguments = tyro.cli(Arguments, args=list(argv), prog="python -m draftgym learn")
     if not 0 <= arguments.table_rows <= 64:
         raise ConfigurationError(f"--table-rows: must be 0 to 64, got {arguments.table_rows}")
     if arguments.steps < 1:
         raise ConfigurationError(f"--steps: must be at least 1, got {arguments.steps}")
     known = open_learning(arguments.trace, arguments.table)
-    folder, clock = Path(arguments.output), WallClock()
-    config = AllActionConfig(steps=arguments.steps, seed=arguments.seed)
+    found = learn(
+        known,
+        Path(arguments.output),
+        steps=arguments.steps,
+        seed=arguments.seed,
+        table_rows=arguments.table_rows,
+    )
+    say(f"policy: {found.policy}")
+    print_result(
+        SCHEMA,
+        {
+            "policy": str(found.policy),
+            "seconds": found.seconds,
+            "held_out": found.held_out,
+            "table": found.table,
+            "provenance": provenance(),
+        },
+    )
+    return 0
+
+
+def learn(
+    known: Learning, folder: Path, *, steps: int = STEPS, seed: int = 0, table_rows: int = 0
+) -> Learned:
+    """Learn both networks, and a table if asked for, and write them.
+
+    Args:
+        known: Trace, costs and layout.
+        folder: The policy goes to its `policy/`, a table to its `table.json`.
+        steps: Most gradient steps.
+        seed: Of networks, prompts and decisions.
+        table_rows: Most rows of the table; 0: none.
+
+    Raises:
+        ConfigurationError: The trace is too small to learn from.
+    """
+    from policies.all_action import AllActionConfig
+    from policies.pretraining import pretrain
+
+    clock, config = WallClock(), AllActionConfig(steps=steps, seed=seed)
     with exclusive(folder):
         begin = clock.boundary()
         try:
@@ -66,19 +119,8 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigurationError(f"{known.folder}: {error}") from error
         seconds = clock.boundary() - begin
         path = save_policy(folder / "policy", learned.policy)
-        table = _table(known, arguments.table_rows, folder) if arguments.table_rows else None
-    say(f"policy: {path}")
-    print_result(
-        SCHEMA,
-        {
-            "policy": str(path),
-            "seconds": seconds,
-            "held_out": learned.held_out,
-            "table": table,
-            "provenance": provenance(),
-        },
-    )
-    return 0
+        table = _table(known, table_rows, folder) if table_rows else None
+    return Learned(path, table, learned.held_out, seconds)
 
 
 def _table(known: Learning, rows: int, folder: Path) -> str:

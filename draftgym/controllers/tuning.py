@@ -1,8 +1,8 @@
-"""Tunes a rule on a trace: every setting of its grid on the same prompts, by mean seconds."""
+"""Tunes rules on a trace: every setting of a grid on the same prompts, by mean seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from draftgym.controllers.base import GRID_LIMIT, Fitted, Rule, Settings, Space
 from draftgym.controllers.registry import rule_named
+from draftgym.costs.times import Times
 from draftgym.state import Controller
+from draftgym.storage import plain
 from draftgym.traces.scripted import ScriptedTrace
+from draftgym.traces.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +115,59 @@ def tune(
             advance()
     trials.sort(key=lambda trial: trial.seconds_per_token)
     return TunedRule(rule.name, fitted, tuple(trials), int(np.count_nonzero(script.tokens)))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Rules tuned on traces, for one pair on one machine.
+
+    Attributes:
+        space: What rounds allow and cost.
+        rules: Tuned, in the order asked for.
+        fitted_on: Ids of the prompts of the policy trace.
+        tuned_on: Ids of those of the validation trace.
+        plain_seconds_per_token: Of plain decoding on the validation trace.
+        origin: Paths and hashes of the traces and the latency table, plain data.
+        details: What a report says about them besides (`bounds`, `reliability`), plain data.
+    """
+
+    space: Space
+    rules: tuple[TunedRule, ...]
+    fitted_on: tuple[str, ...]
+    tuned_on: tuple[str, ...]
+    plain_seconds_per_token: float
+    origin: Mapping[str, Any]
+    details: Mapping[str, Any]
+
+    def of(self, name: str) -> TunedRule:
+        """One of the rules."""
+        return next(rule for rule in self.rules if rule.name == name)
+
+
+def tune_all(
+    names: Sequence[str],
+    trace: Trace,
+    script: ScriptedTrace,
+    times: Times,
+    space: Space,
+    *,
+    seed: int = 0,
+    advance: Callable[[], None] | None = None,
+) -> tuple[TunedRule, ...]:
+    """Fit and tune rules.
+
+    Args:
+        names: Of the rules.
+        trace: Of the policy split, to fit on.
+        script: Of validation prompts, to tune on.
+        times: Mean seconds of work.
+        space: What rounds allow and cost.
+        seed: Of fits and of controllers that draw.
+        advance: Called after every setting.
+    """
+    tuned = []
+    for name in names:
+        rule = rule_named(name)
+        fitted = plain(rule.fit(trace, times, space, seed))
+        tuned.append(tune(rule, fitted, script, space, seed=seed, advance=advance))
+    return tuple(tuned)

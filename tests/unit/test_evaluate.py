@@ -98,10 +98,10 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "plots", lambda results, details: {})
 
 
-@pytest.mark.parametrize("name", ["quick", "default"])
+@pytest.mark.parametrize("name", ["after_training"])
 def test_shipped_configurations_load(name: str) -> None:
     config = load_yaml(CONFIGS / f"{name}.yaml", EvaluateConfig)
-    if name == "quick":
+    if name == "after_training":
         assert len(config.cells) <= 12
         assert config.validation.prompts <= 12
         assert config.validation.max_new_tokens <= 64
@@ -131,7 +131,7 @@ def test_bad_configuration_is_refused_by_name(change: dict[str, Any], message: s
 
 
 def test_cells_are_cut_to_fit_another_drafter() -> None:
-    config = load_yaml(CONFIGS / "quick.yaml", EvaluateConfig)
+    config = load_yaml(CONFIGS / "after_training.yaml", EvaluateConfig)
     narrow = PairConfig(drafter=DrafterConfig(kind="eagle3", beam_width=1, max_depth=3))
     fitted = config.for_run(narrow, None, "elsewhere")
     assert fitted.cells

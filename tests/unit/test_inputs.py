@@ -178,7 +178,7 @@ def test_a_table_is_not_looked_for_beside_another_pairs_trace(
     tmp_path: Path, loads: list[object]
 ) -> None:
     trace = write_trace(tmp_path / "big", age=0, fingerprint={"target": "big"})
-    with pytest.raises(ConfigurationError, match="--table: the trace is not of the default pair"):
+    with pytest.raises(ConfigurationError, match="--table: the trace is not of this pair"):
         Inputs(tmp_path).table(None, load_trace(trace))
 
 

@@ -1,0 +1,62 @@
+"""The policy that an evaluation means by `newest`: of a run that fits, or learned on the spot."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from draftgym.benchmark.config import EvaluateConfig
+from draftgym.commands._inputs import RUNS, Inputs
+from draftgym.commands._traced import open_learning
+from draftgym.commands.learn import learn
+from draftgym.console import say
+from draftgym.decoder.pair import ModelPair
+from draftgym.provenance import hardware
+from draftgym.runtime import PolicyError, load_controller
+
+TABLE_ROWS = 8
+"""Of the threshold table that is learned beside networks."""
+
+
+def newest_policy(
+    config: EvaluateConfig, folder: Path, inputs: Inputs
+) -> tuple[str, tuple[str, ...]]:
+    """A policy of this pair, learned on this machine, and the table that lies beside it.
+
+    Args:
+        config: Of the evaluation.
+        folder: Of the evaluation; a policy that must be learned goes to its `learned/`.
+        inputs: Finds or makes what is learned from.
+
+    Returns:
+        Folder of the policy; the configured others, with the table if there is one.
+    """
+    pair = inputs.pair(config.pair)
+    files = [*RUNS.glob("*/policy/policy.json"), *(folder / "learned").glob("policy/policy.json")]
+    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+    found = next((file.parent for file in files if fits(file.parent, pair)), None)
+    if found is None:
+        say("no policy of this pair and machine under runs/: learning one from the policy trace")
+        sources = config.tuned_on
+        known = open_learning(sources.policy_trace, sources.table, inputs)
+        found = learn(known, folder / "learned", table_rows=TABLE_ROWS).policy
+    say(f"policy: {found}")
+    table = found.parent / "table.json"
+    own = (str(table),) if table.is_file() and str(table) not in config.beside else ()
+    return str(found), (*own, *config.beside)
+
+
+def fits(path: Path, pair: ModelPair) -> bool:
+    """Whether a policy is of this pair and was learned on this machine.
+
+    Args:
+        path: Its folder.
+        pair: Loaded.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # another machine is only warned about
+        try:
+            load_controller(path, pair.fingerprint(), hardware(pair.device, pair.dtype))
+        except (PolicyError, UserWarning):
+            return False
+    return True

@@ -1,0 +1,162 @@
+"""Rules tuned on traces, then measured beside the others, on a tiny pair under a fake clock."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftgym.benchmark import report
+from draftgym.benchmark.config import EvaluateConfig
+from draftgym.benchmark.evaluate import evaluate
+from draftgym.benchmark.reference import Reference
+from draftgym.clock import FakeClock
+from draftgym.commands import _inputs, _newest, _rules, calibrate
+from draftgym.commands._inputs import Inputs
+from draftgym.commands._newest import newest_policy
+from draftgym.commands._rules import tuning_of
+from draftgym.decoder.pair import ModelPair
+from draftgym.prompts import load_prompts
+from draftgym.runtime import load_controller
+from draftgym.traces import run
+from draftgym.traces.config import TraceConfig
+from tests.tiny import tiny_model
+from tests.unit.test_trace_verify import new_pair
+
+RULES = ("fixed", "random")
+
+
+@pytest.fixture(scope="module")
+def pair() -> ModelPair:
+    return new_pair()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, pair: ModelPair) -> Path:
+    """Traces of two splits and a latency table, all of one tiny pair."""
+    folder = tmp_path_factory.mktemp("runs")
+    for split, count in (("policy", 24), ("validation", 12)):
+        config = TraceConfig(pair=pair.config, split=split, count=count, max_new_tokens=16)  # type: ignore[arg-type]
+        prompts = load_prompts(config.prompts, config.split, count)
+        run.collect(config, pair, prompts, folder / f"trace-{split}", FakeClock(), {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_inputs, "load_pair", lambda config: pair)
+        patch.setattr(calibrate, "load_pair", lambda config: pair)
+        patch.setattr(calibrate, "WallClock", lambda device: FakeClock())
+        train = folder / "train.yaml"
+        train.write_text("max_new_tokens: 40\nignore_eos: true\n")
+        arguments = [str(train), "--output", str(folder / "table"), "--rounds", "6"]
+        assert calibrate.main([*arguments, "--prompts", "3"]) == 0
+    return folder
+
+
+@pytest.fixture
+def inputs(runs: Path, pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Inputs:
+    monkeypatch.setattr(_inputs, "load_pair", lambda config: pair)
+    monkeypatch.setattr(_inputs, "make_trace", None)
+    monkeypatch.setattr(_inputs, "calibrate", None)
+    for module in (_rules, _newest):
+        monkeypatch.setattr(module, "RUNS", runs)
+    return Inputs(runs, pair.config)
+
+
+def config(
+    pair: ModelPair, output: Path, runs: Path = Path("runs"), **changes: Any
+) -> EvaluateConfig:
+    return EvaluateConfig.model_validate(
+        {
+            "pair": pair.config,
+            "tuned_on": {
+                "policy_trace": str(runs / "trace-policy"),
+                "validation_trace": str(runs / "trace-validation"),
+            },
+            "rules": RULES,
+            "finalists": 2,
+            "test": {"prompts": 6, "max_new_tokens": 12},
+            "warm_up_tokens": 2,
+            "bootstrap_resamples": 200,
+            "output": str(output),
+            **changes,
+        }
+    )
+
+
+def test_rules_are_tuned_once_and_measured(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = config(pair, tmp_path, runs)
+    tuning = tuning_of(plan, tmp_path, inputs)
+    monkeypatch.setattr(_rules, "tune_all", None)  # a second tuning would fail
+    assert tuning_of(plan, tmp_path, inputs) == tuning
+    assert [rule.name for rule in tuning.rules] == list(RULES)
+    assert len(tuning.fitted_on) == 24 and len(tuning.tuned_on) == 12
+    assert set(tuning.fitted_on).isdisjoint(tuning.tuned_on)
+    bounds = {row["method"] for row in tuning.details["bounds"]["methods"]}
+    assert {"information bound", "clairvoyant", "random depth and size, simulated"} <= bounds
+    monkeypatch.setattr(report, "plots", lambda results, details: {})
+    found = evaluate(
+        plan, pair=pair, reference=Reference(tiny_model), clock=FakeClock(), tuning=tuning
+    )
+    best = tuning.of("fixed").settings
+    assert found.payload["best_fixed"]["depth"] == best["depth"]
+    assert found.payload["best_fixed"]["size"] == best["size"]
+    methods = [row["method"] for row in found.payload["results"]]
+    assert methods[0] == "plain" and len(methods) == 4 and "random depth and size" in methods
+    assert found.payload["identical_outputs"] == 6 and not found.faults
+    kept = json.loads((tmp_path / "report.json").read_text())
+    assert kept["details"]["validation"][0]["prompts"] == 12
+
+
+def test_other_traces_are_tuned_on_anew(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs
+) -> None:
+    plan = config(pair, tmp_path, runs, rules=("fixed",))
+    first = tuning_of(plan, tmp_path, inputs)
+    file = tmp_path / "rules.json"
+    stored = json.loads(file.read_text())
+    stored["origin"]["key"] = "another"
+    file.write_text(json.dumps(stored))
+    assert tuning_of(plan, tmp_path, inputs) == first
+    file.write_text("{")
+    assert tuning_of(plan, tmp_path, inputs).rules == first.rules
+    assert json.loads(file.read_text())["origin"]["key"] == first.origin["key"]
+
+
+def test_rules_without_tuning_are_refused(tmp_path: Path, pair: ModelPair) -> None:
+    with pytest.raises(ValueError, match="rules: tuned on traces"):
+        evaluate(config(pair, tmp_path), pair=pair)
+
+
+def test_no_policy_at_hand_is_learned_once(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned = _newest.learn
+    monkeypatch.setattr(
+        _newest, "learn", lambda known, folder, **_: learned(known, folder, steps=2, table_rows=2)
+    )
+    plan = config(pair, tmp_path, runs)
+    path, beside = newest_policy(plan, tmp_path, inputs)
+    assert path == str(tmp_path / "learned" / "policy")
+    assert beside == (str(tmp_path / "learned" / "table.json"),)
+    load_controller(path, pair.fingerprint())
+    monkeypatch.setattr(_newest, "learn", None)  # a second learning would fail
+    assert newest_policy(plan, tmp_path, inputs) == (path, beside)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rules": ["fixed", "best"]}, "rules: unknown rule 'best'; accepted: fixed"),
+        ({"rules": ["fixed", "fixed"]}, "rules: each may be listed once"),
+        ({"rules": ["random"]}, "cells, rules: give either"),
+        ({"cells": [{"depth": 1, "size": 2}]}, "cells, rules: give either"),
+        ({"peers": ["generate"], "pair": {"sampling": {"temperature": 1.0}}}, "only greedy"),
+    ],
+)
+def test_bad_contests_are_refused_by_name(
+    tmp_path: Path, pair: ModelPair, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(pair, tmp_path, **change)
