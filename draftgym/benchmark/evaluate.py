@@ -135,11 +135,10 @@ class _Evaluator:
         write_json(self._folder / "config.json", config)
         ours = Contenders(config, self._pair, self._clock, self._tuning)
         plain, learned = ours.plain(), ours.learned(self._costs)
-        if self._tuning is None:
-            fixed = {cell: ours.cell(cell) for cell in config.cells}
-            ranked = self._race(plain, fixed)
-        else:
+        if self._tuning is not None and "fixed" in config.rules:
             ranked = ranked_on_traces(self._tuning)
+        else:
+            ranked = self._race(plain, {cell: ours.cell(cell) for cell in config.cells})
         finalists = [entry.cell for entry in ranked[: config.finalists]]
         cells = [ours.cell(cell) for cell in finalists]
         methods: list[Method] = [plain, *cells, *ours.rules(), *learned]

@@ -159,4 +159,4 @@ def test_bad_contests_are_refused_by_name(
     tmp_path: Path, pair: ModelPair, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        config(pair, tmp_path, **change)
+        EvaluateConfig.model_validate({**dict(config(pair, tmp_path)), **change})
