@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from draftgym.controllers.bandits import Exp3Rule, Ucb1Rule
 from draftgym.controllers.base import Rule
+from draftgym.controllers.confidence import ConfidenceRule
+from draftgym.controllers.dynamic_depth import DynamicDepthRule
+from draftgym.controllers.entropy import AdaEdlRule, SvipRule
 from draftgym.controllers.fixed import FixedRule, RandomRule
+from draftgym.controllers.gammatune import GammaTuneRule
+from draftgym.controllers.heuristic import HeuristicRule
+from draftgym.controllers.look_up import LookUpRule
+from draftgym.controllers.tapout import TapOutRule
 
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
         FixedRule(),
         RandomRule(),
+        LookUpRule(),
+        HeuristicRule(),
+        ConfidenceRule(),
+        SvipRule(),
+        AdaEdlRule(),
+        DynamicDepthRule(),
+        GammaTuneRule(),
+        Ucb1Rule(),
+        Exp3Rule(),
+        TapOutRule(),
     )
 }
 """By name."""
