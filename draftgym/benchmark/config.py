@@ -130,6 +130,9 @@ class EvaluateConfig(BaseModel):
     )
     tuned_on: TunedOn = TunedOn()
     peers: tuple[Peer, ...] = Field((), description="Transformers' own decoding, beside ours.")
+    control: bool = Field(
+        False, description="Plain decoding once more: what differs there is the judge's own error."
+    )
     assistant_layers: int = Field(
         4, ge=1, le=1000, description="First layers of the target that the assistant keeps."
     )

@@ -17,6 +17,9 @@ from draftgym.provenance import hardware
 from draftgym.runtime import load_controller
 from draftgym.state import MeasuredCosts
 
+CONTROL = "plain, once more"
+"""Must come out no different from plain."""
+
 CostsOf = Callable[[DecoderSession, Sequence[int]], MeasuredCosts]
 """What a learned policy is told about this machine: of a session and a size grid."""
 
@@ -40,10 +43,14 @@ class Contenders:
         if tuning is not None:
             self._session.costs = tuning.space.ratios
 
-    def plain(self) -> SessionMethod:
+    def plain(self, name: str = PLAIN) -> SessionMethod:
         """Plain decoding, without a drafter."""
         session = DecoderSession(self._pair, None, clock=self._clock)
-        return SessionMethod(PLAIN, session, PlainController())
+        return SessionMethod(name, session, PlainController())
+
+    def control(self) -> list[SessionMethod]:
+        """Plain decoding under another name, if the configuration wants it."""
+        return [self.plain(CONTROL)] if self._config.control else []
 
     def cell(self, cell: Cell) -> SessionMethod:
         """A fixed cell."""

@@ -141,7 +141,7 @@ class _Evaluator:
             ranked = self._race(plain, {cell: ours.cell(cell) for cell in config.cells})
         finalists = [entry.cell for entry in ranked[: config.finalists]]
         cells = [ours.cell(cell) for cell in finalists]
-        methods: list[Method] = [plain, *cells, *ours.rules(), *learned]
+        methods: list[Method] = [plain, *ours.control(), *cells, *ours.rules(), *learned]
         samples = self._measure("test", methods, self._test, config.test.repeats)
         return self._finish(ranked, finalists, samples, [method.name for method in methods])
 

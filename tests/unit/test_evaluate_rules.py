@@ -86,7 +86,7 @@ def config(
 def test_rules_are_tuned_once_and_measured(
     tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = config(pair, tmp_path, runs)
+    plan = config(pair, tmp_path, runs, control=True)
     tuning = tuning_of(plan, tmp_path, inputs)
     monkeypatch.setattr(_rules, "tune_all", None)  # a second tuning would fail
     assert tuning_of(plan, tmp_path, inputs) == tuning
@@ -103,7 +103,9 @@ def test_rules_are_tuned_once_and_measured(
     assert found.payload["best_fixed"]["depth"] == best["depth"]
     assert found.payload["best_fixed"]["size"] == best["size"]
     methods = [row["method"] for row in found.payload["results"]]
-    assert methods[0] == "plain" and len(methods) == 4 and "random depth and size" in methods
+    assert methods[:2] == ["plain", "plain, once more"] and len(methods) == 5
+    assert found.payload["results"][1]["speedup"] == pytest.approx(1.0)
+    assert "random depth and size" in methods
     assert found.payload["identical_outputs"] == 6 and not found.faults
     kept = json.loads((tmp_path / "report.json").read_text())
     assert kept["details"]["validation"][0]["prompts"] == 12
