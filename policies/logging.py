@@ -1,4 +1,4 @@
-"""Training metrics: `metrics.jsonl` always, Weights & Biases when it can.
+"""Metrics: `metrics.jsonl` of training always, Weights & Biases when it can.
 
 The file is the record: every row is appended and flushed at once, with its own `step`, so a
 resumed run or a row about an earlier step loses nothing. W&B gets the same rows with `step` as
@@ -119,11 +119,7 @@ class WandbTracker:
         for name in HISTOGRAMS:
             counts = row.get(name)
             if counts:
-                keys = sorted(int(key) for key in counts)
-                edges = [key - 0.5 for key in range(keys[0], keys[-1] + 2)]
-                heights = [counts.get(str(key), 0) for key in range(keys[0], keys[-1] + 1)]
-                histogram = self._wandb.Histogram(np_histogram=(heights, edges))
-                values[f"{prefix}/{name}"] = histogram
+                values[f"{prefix}/{name}"] = histogram(self._wandb, counts)
         self._guard("log a row", lambda run: run.log(values))
 
     def policy(self, folder: Path, summary: Mapping[str, Any]) -> None:
@@ -181,7 +177,7 @@ def open_tracker(
         config: Project.
         mode: `online`, `offline` or `disabled`.
         folder: Run folder; W&B's own files go below it.
-        run: Name of the run.
+        run: Name of the run, and of the group that its evaluations join.
         settings: The configuration, for W&B's table.
 
     Returns:
@@ -190,28 +186,84 @@ def open_tracker(
     Raises:
         ConfigurationError: If an online run that was asked for cannot start.
     """
-    if mode == "disabled":
+    started = start_wandb(
+        config, mode, folder, settings, name=run, group=run, job_type="train", axes={"*": "step"}
+    )
+    if started is None:
         return NullTracker()
+    import wandb
+
+    return WandbTracker(started, wandb)
+
+
+def start_wandb(
+    config: WandbConfig,
+    mode: str,
+    folder: Path,
+    settings: Mapping[str, Any],
+    *,
+    name: str,
+    group: str | None,
+    job_type: str,
+    axes: Mapping[str, str],
+) -> Any | None:
+    """Start a W&B run, beside others of this process.
+
+    Args:
+        config: Project.
+        mode: `online`, `offline` or `disabled`.
+        folder: W&B's own files go below it.
+        settings: For W&B's table of settings.
+        name: Of the run.
+        group: Runs that belong together; none when None.
+        job_type: Kind of run.
+        axes: Pattern of metrics to the metric over which they are drawn.
+
+    Returns:
+        The run; None when disabled or when W&B cannot start offline.
+
+    Raises:
+        ConfigurationError: If an online run that was asked for cannot start.
+    """
+    if mode == "disabled":
+        return None
     import wandb
 
     try:
         started = wandb.init(
             project=config.project,
-            name=run,
+            name=name,
+            group=group,
+            job_type=job_type,
             dir=str(folder),
             mode="online" if mode == "online" else "offline",
             config=dict(settings),
+            reinit="create_new",
             # Console capture would replace standard output, whose last line is the result.
             settings=wandb.Settings(silent=True, console="off", init_timeout=60),
         )
-        started.define_metric("step")
-        started.define_metric("*", step_metric="step")
+        for pattern, axis in axes.items():
+            started.define_metric(axis)
+            started.define_metric(pattern, step_metric=axis)
     except Exception as error:
         if config.mode == "online":
             raise ConfigurationError(f"wandb.mode: online did not start: {error}") from error
-        say(f"W&B did not start ({type(error).__name__}: {error}); metrics.jsonl has every row")
-        return NullTracker()
-    return WandbTracker(started, wandb)
+        say(f"W&B did not start ({type(error).__name__}: {error}); {folder} has everything")
+        return None
+    return started
+
+
+def histogram(wandb: Any, counts: Mapping[str, int]) -> Any:
+    """Whole numbers as a W&B histogram with a bin for each.
+
+    Args:
+        wandb: The imported module.
+        counts: By number, at least one.
+    """
+    keys = sorted(int(key) for key in counts)
+    edges = [key - 0.5 for key in range(keys[0], keys[-1] + 2)]
+    heights = [counts.get(str(key), 0) for key in range(keys[0], keys[-1] + 1)]
+    return wandb.Histogram(np_histogram=(heights, edges))
 
 
 def _has_login() -> bool:

@@ -227,6 +227,7 @@ class Trainer:
             {
                 "policy": phase.policy,
                 "phase": self.position.phase,
+                "round": self._round(phase.policy),
                 "rollout": self.position.rollouts,
                 "policy_steps": learner.steps,
                 "wall_seconds": spent,
@@ -332,6 +333,11 @@ class Trainer:
                 self._controller(), self._layout, self._bench.clock
             )
         return self._decision_seconds
+
+    def _round(self, policy: PolicyName) -> int:
+        """How many times this policy's turn has come: the round of co-adaptation, from 1."""
+        turns = self._config.schedule[: self.position.phase + 1]
+        return sum(phase.policy == policy for phase in turns)
 
     def _progress(self, policy: PolicyName) -> float:
         return policy_progress(

@@ -22,7 +22,7 @@ from draftgym.traces.trace import TracedSequence
 
 
 @dataclass(slots=True)
-class _Spent:
+class Spent:
     """Seconds of this process: decoding the texts, growing the trees."""
 
     positions: int = 0
@@ -80,17 +80,19 @@ def collect(
     )
     if writer.shards:
         say(f"going on after {writer.shards} of {len(groups)} shards")
-    spent = _Spent()
+    spent = Spent()
     with progress("trace", sum(map(len, left))) as bar:
         for group in left:
             traced = []
             for prompt, request in group:
-                traced.append(_trace(tracer, prompt, request, config.max_new_tokens, clock, spent))
+                traced.append(
+                    trace_request(tracer, prompt, request, config.max_new_tokens, clock, spent)
+                )
                 if spent.positions and len(traced) == 1 and group is left[0]:
                     pace = (spent.text + spent.trees) / spent.positions
                     say(f"trace: about {pace * most / 60:.1f} min for all, by the first prompt")
                 bar.advance()
-            writer.add([entry for entry, _ in traced], _stack([rows for _, rows in traced]))
+            writer.add([entry for entry, _ in traced], stack_rows([rows for _, rows in traced]))
     positions = writer.finish({"context_limit": session.context_limit, "provenance": origin})
     return {
         "sequences": len(prompts),
@@ -101,14 +103,27 @@ def collect(
     }
 
 
-def _trace(
+def trace_request(
     tracer: Tracer,
     prompt: Prompt,
     request: Request,
     budget: int,
     clock: Clock,
-    spent: _Spent,
+    spent: Spent,
 ) -> tuple[TracedSequence, Columns]:
+    """Trace one prompt.
+
+    Args:
+        tracer: Decodes and grows.
+        prompt: Names it.
+        request: The same, encoded.
+        budget: Tokens.
+        clock: Times the work.
+        spent: What it took is added here.
+
+    Returns:
+        The request and its rows.
+    """
     start = clock.boundary()
     tokens = tracer.decode(request.tokens, budget, request.sequence)
     middle = clock.boundary()
@@ -129,7 +144,7 @@ def _trace(
     return entry, columns
 
 
-def _stack(rows: Sequence[Columns]) -> Columns:
+def stack_rows(rows: Sequence[Columns]) -> Columns:
     """Columns of a shard; `sequence` counts within it."""
     counts = [len(columns["emitted"]) for columns in rows]
     joined = {name: np.concatenate([columns[name] for columns in rows]) for name in rows[0]}

@@ -84,6 +84,7 @@ def test_metrics_hold_what_is_promised(finished: tuple[Path, dict[str, Any]]) ->
     assert [row["policy"] for row in rollouts] == ["size"] * 2 + ["depth"] * 2 + ["size"] * 2 + [
         "depth"
     ] * 2
+    assert [row["round"] for row in rollouts] == [1] * 4 + [2] * 4
     promised = {
         "reward_per_round", "seconds_per_token", "tau_emitted", "depths", "sizes", "draft_share",
         "verify_share", "commit_share", "policy_share", "approx_kl", "explained_variance",

@@ -54,6 +54,7 @@ from policies.warm_start import (
     survival_cost_actions,
     teacher_actions,
 )
+from tests.wandb_records import records
 
 SMALL = PPOConfig(rollout_steps=64, batch_size=32, epochs=4, learning_rate=3e-3)
 
@@ -424,7 +425,9 @@ def test_wandb_offline_takes_rows_and_the_policy(
     log.policy(tmp_path / "policy", {"steps": 1})
     log.close()
     assert "W&B could not" not in capsys.readouterr().err
-    assert list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    started = next(record.run for record in records(file) if record.HasField("run"))
+    assert (started.run_group, started.job_type) == ("test", "train")
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
 
 

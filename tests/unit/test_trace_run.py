@@ -44,7 +44,7 @@ def test_a_killed_collection_equals_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collect(tmp_path / "whole")
-    traced = run._trace
+    traced = run.trace_request
     calls = 0
 
     def dies(*arguments: object) -> object:
@@ -54,7 +54,7 @@ def test_a_killed_collection_equals_an_uninterrupted_one(
             raise KeyboardInterrupt
         return traced(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(run, "_trace", dies)
+    monkeypatch.setattr(run, "trace_request", dies)
     with pytest.raises(KeyboardInterrupt):
         collect(tmp_path / "killed")
     assert (tmp_path / "killed" / "shard-00000.json").is_file()

@@ -1,0 +1,1 @@
+"""Whether speculation pays on this machine for this pair, and why."""
