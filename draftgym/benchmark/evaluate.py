@@ -63,11 +63,13 @@ class Evaluation:
 
     Attributes:
         payload: The result line, without its schema name.
+        details: What the report shows besides.
         folder: Holds `report.json`, `report.md`, `plots/` and `samples.jsonl`.
         faults: Divergences from plain decoding that no near-tie explains.
     """
 
     payload: dict[str, Any]
+    details: dict[str, Any]
     folder: Path
     faults: tuple[Divergence, ...]
 
@@ -246,7 +248,7 @@ class _Evaluator:
         write_report(self._folder, {"schema": SCHEMA, **payload}, details)
         say(f"report: {self._folder}/report.md, {self._folder}/report.json, {self._folder}/plots/")
         faults = tuple(entry for entry in divergences if not entry.near_tie)
-        return Evaluation(payload, self._folder, faults)
+        return Evaluation(payload, details, self._folder, faults)
 
 
 def _cell(cell: Cell) -> dict[str, int]:

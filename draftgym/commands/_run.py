@@ -14,6 +14,7 @@ from draftgym.benchmark.reference import Reference
 from draftgym.benchmark.runner import Request
 from draftgym.clock import Clock
 from draftgym.commands._calibration import Calibration, run_table
+from draftgym.commands._dashboard import log_evaluation
 from draftgym.commands._live import LiveBench, load_requests, open_session
 from draftgym.commands._pretrain import ROOM, TABLE, pretrained, run_pretraining, run_trace
 from draftgym.commands._run_folder import write_settings
@@ -172,6 +173,9 @@ class Run:
         beside = (str(table),) if table.is_file() else ()
         fitted = plan.for_run(self._config.pair, str(policy), output, beside)
         found = evaluate(fitted, pair=self._pair, reference=reference, clock=self._clock)
+        log_evaluation(
+            found.folder, found.payload, found.details, self._config.wandb, group=self._config.run
+        )
         return found.payload
 
 

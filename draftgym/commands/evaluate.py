@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from draftgym.benchmark.config import NEWEST, EvaluateConfig
 from draftgym.benchmark.evaluate import SCHEMA, Evaluation, evaluate
+from draftgym.commands._dashboard import log_evaluation
 from draftgym.commands._inputs import Inputs
 from draftgym.commands._newest import newest_policy
 from draftgym.commands._rules import tuning_of
 from draftgym.configuration import read_yaml, validate
 from draftgym.console import print_result, say
 from draftgym.locking import exclusive
+from policies.config import WandbConfig
+from policies.logging import wandb_mode
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Arguments:
     output: Annotated[
         str | None, tyro.conf.arg(help="Folder of the report; overrides the file.")
     ] = None
+    wandb: Annotated[
+        Literal["auto", "offline", "online", "disabled"],
+        tyro.conf.arg(help="Also shown in Weights & Biases; auto is online with a key."),
+    ] = "auto"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,12 +60,15 @@ def main(argv: Sequence[str]) -> int:
     if arguments.beside:
         data["beside"] = list(arguments.beside)
     config = validate(data, EvaluateConfig, arguments.config)
+    settings = WandbConfig(mode=arguments.wandb)
+    wandb_mode(settings)  # online without a key is refused before anything is measured
     result = _evaluate(config)
     for entry in result.faults:
         say(
             f"DIFFERS: {entry.method} on {entry.prompt_id} at token {entry.position}, "
             f"top-2 gap {entry.top2_gap:.3g}"
         )
+    log_evaluation(result.folder, result.payload, result.details, settings)
     print_result(SCHEMA, result.payload)
     return 1 if result.faults else 0
 
