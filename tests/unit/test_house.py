@@ -218,7 +218,7 @@ def test_ci_runs_the_readme_literally() -> None:
 FAKE_PYTHON = """#!/usr/bin/env bash
 mkdir -p "$3/bin"
 echo "PATH=$3/bin:$PATH" > "$3/bin/activate"
-for name in pip pytest ruff mypy lint-imports python; do
+for name in pip pytest ruff mypy lint-imports python chromium; do
     printf '#!/bin/sh\necho %s >> "$CALLED"\n[ %s != "$FAILING" ]\n' "$name" "$name" \
         > "$3/bin/$name"
     chmod +x "$3/bin/$name"
