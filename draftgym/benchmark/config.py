@@ -147,6 +147,9 @@ class EvaluateConfig(BaseModel):
     beside: tuple[str, ...] = Field(
         (), max_length=20, description="Further policies or tables, measured beside it."
     )
+    labels: dict[str, str] = Field(
+        default_factory=dict, description="Names in reports, by path, in place of the paths."
+    )
     seeds: SeedConfig = SeedConfig()
     bootstrap_resamples: int = Field(RESAMPLES, ge=100, le=1_000_000)
     output: str = Field("runs/evaluate", min_length=1, description="Folder of the report.")
@@ -188,6 +191,10 @@ class EvaluateConfig(BaseModel):
                     f"verify; accepted sizes: 1 to {limit}"
                 )
         return self
+
+    def named(self, path: str) -> str:
+        """What reports call a policy that is measured beside the one."""
+        return self.labels.get(path, path)
 
     def for_run(
         self, pair: PairConfig, policy: str | None, output: str, beside: tuple[str, ...] = ()

@@ -75,7 +75,7 @@ class Contenders:
         """
         config = self._config
         paths = {POLICY: config.policy} if config.policy is not None else {}
-        paths |= {path: path for path in config.beside}
+        paths |= {config.named(path): path for path in config.beside}
         return [self._learned(name, path, costs_of) for name, path in paths.items()]
 
     def _learned(self, name: str, path: str, costs_of: CostsOf) -> SessionMethod:

@@ -232,7 +232,8 @@ class _Evaluator:
             "policy_vs_best_fixed": intervals.versus(best.cell.name, POLICY) if judged else None,
             "policy_vs_plain": intervals.versus(PLAIN, POLICY) if judged else None,
             "beside_vs_best_fixed": {
-                path: intervals.versus(best.cell.name, path) for path in config.beside
+                name: intervals.versus(best.cell.name, name)
+                for name in map(config.named, config.beside)
             },
             "identical_outputs": identical_prompts(self._test, divergences),
             "prompts": len(self._test),
@@ -285,7 +286,7 @@ def _identity(
         files = sorted(path for path in inside if path.is_file())
         policies.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
     parts = {
-        "config": config.model_dump(mode="json", exclude={"output", "policy", "beside"}),
+        "config": config.model_dump(mode="json", exclude={"output", "policy", "beside", "labels"}),
         "policies": policies,
         "tuning": None if tuning is None else [rule.as_data() for rule in tuning.rules],
         "pair": pair.fingerprint(),

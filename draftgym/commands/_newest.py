@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 from draftgym.benchmark.config import EvaluateConfig
 from draftgym.commands._inputs import RUNS, Inputs
@@ -14,22 +15,19 @@ from draftgym.decoder.pair import ModelPair
 from draftgym.provenance import hardware
 from draftgym.runtime import PolicyError, load_controller
 
+TABLE_LABEL = "learned table"
 TABLE_ROWS = 8
 """Of the threshold table that is learned beside networks."""
 
 
-def newest_policy(
-    config: EvaluateConfig, folder: Path, inputs: Inputs
-) -> tuple[str, tuple[str, ...]]:
-    """A policy of this pair, learned on this machine, and the table that lies beside it.
+def with_newest(config: EvaluateConfig, folder: Path, inputs: Inputs) -> EvaluateConfig:
+    """The configuration with a policy of this pair and machine, and the table beside it.
 
     Args:
         config: Of the evaluation.
         folder: Of the evaluation; a policy that must be learned goes to its `learned/`.
         inputs: Finds or makes what is learned from.
 
-    Returns:
-        Folder of the policy; the configured others, with the table if there is one.
     """
     pair = inputs.pair(config.pair)
     files = [*RUNS.glob("*/policy/policy.json"), *(folder / "learned").glob("policy/policy.json")]
@@ -42,8 +40,11 @@ def newest_policy(
         found = learn(known, folder / "learned", table_rows=TABLE_ROWS).policy
     say(f"policy: {found}")
     table = found.parent / "table.json"
-    own = (str(table),) if table.is_file() and str(table) not in config.beside else ()
-    return str(found), (*own, *config.beside)
+    changes: dict[str, Any] = {"policy": str(found)}
+    if table.is_file() and str(table) not in config.beside:
+        changes["beside"] = (str(table), *config.beside)
+        changes["labels"] = {str(table): TABLE_LABEL, **config.labels}
+    return EvaluateConfig.model_validate({**dict(config), **changes})
 
 
 def fits(path: Path, pair: ModelPair) -> bool:

@@ -13,7 +13,7 @@ from draftgym.benchmark.config import NEWEST, EvaluateConfig
 from draftgym.benchmark.evaluate import SCHEMA, Evaluation, evaluate
 from draftgym.commands._dashboard import log_evaluation
 from draftgym.commands._inputs import Inputs
-from draftgym.commands._newest import newest_policy
+from draftgym.commands._newest import with_newest
 from draftgym.commands._rules import tuning_of
 from draftgym.configuration import read_yaml, validate
 from draftgym.console import print_result, say
@@ -82,6 +82,5 @@ def _evaluate(config: EvaluateConfig) -> Evaluation:
     with exclusive(folder):
         tuning = tuning_of(config, folder, inputs) if config.rules else None
         if config.policy == NEWEST:
-            policy, beside = newest_policy(config, folder, inputs)
-            config = config.model_copy(update={"policy": policy, "beside": beside})
+            config = with_newest(config, folder, inputs)
     return evaluate(config, pair=inputs.pair(config.pair), tuning=tuning)

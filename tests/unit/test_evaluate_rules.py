@@ -15,7 +15,7 @@ from draftgym.benchmark.reference import Reference
 from draftgym.clock import FakeClock
 from draftgym.commands import _inputs, _newest, _rules, calibrate
 from draftgym.commands._inputs import Inputs
-from draftgym.commands._newest import newest_policy
+from draftgym.commands._newest import with_newest
 from draftgym.commands._rules import tuning_of
 from draftgym.decoder.pair import ModelPair
 from draftgym.prompts import load_prompts
@@ -139,12 +139,13 @@ def test_no_policy_at_hand_is_learned_once(
         _newest, "learn", lambda known, folder, **_: learned(known, folder, steps=2, table_rows=2)
     )
     plan = config(pair, tmp_path, runs)
-    path, beside = newest_policy(plan, tmp_path, inputs)
-    assert path == str(tmp_path / "learned" / "policy")
-    assert beside == (str(tmp_path / "learned" / "table.json"),)
-    load_controller(path, pair.fingerprint())
+    found = with_newest(plan, tmp_path, inputs)
+    assert found.policy == str(tmp_path / "learned" / "policy")
+    assert found.beside == (str(tmp_path / "learned" / "table.json"),)
+    assert found.named(found.beside[0]) == "learned table"
+    load_controller(found.policy, pair.fingerprint())
     monkeypatch.setattr(_newest, "learn", None)  # a second learning would fail
-    assert newest_policy(plan, tmp_path, inputs) == (path, beside)
+    assert with_newest(plan, tmp_path, inputs) == found
 
 
 @pytest.mark.parametrize(
