@@ -20,6 +20,7 @@ from draftgym.runtime.batch import ExportedBatch
 from draftgym.traces.controllers import RandomBatch
 from policies.config import PolicyName, PPOConfig
 from policies.replay_learner import ReplayEnvironment, ReplayLearner
+from policies.small_network import seen_entries
 
 NAMES: tuple[PolicyName, PolicyName] = ("size", "depth")
 
@@ -41,17 +42,27 @@ class ReplayPPOConfig:
         seed: Of networks and decisions.
         turns: Of size and depth, alternating; an even number.
         ppo: Of both policies; a rollout is over all requests together.
+        depth_ppo: Of the depth policy, where it has its own.
+        unseen: Names of observations that the policies are not shown.
     """
 
     rollouts: int
     seed: int = 0
     turns: int = 10
     ppo: PPOConfig = HYPERPARAMETERS
+    depth_ppo: PPOConfig | None = None
+    unseen: tuple[str, ...] = ()
 
     @property
     def decisions(self) -> int:
         """Learned from, of both policies together."""
-        return self.turns * self.rollouts * self.ppo.rollout_steps
+        turns = self.turns // 2 * self.rollouts
+        return turns * sum(self.ppo_of(name).rollout_steps for name in NAMES)
+
+    def ppo_of(self, name: PolicyName) -> PPOConfig:
+        """Hyperparameters of one policy."""
+        own = self.depth_ppo if name == "depth" else None
+        return self.ppo if own is None else own
 
 
 def learn_on_replays(
@@ -71,7 +82,7 @@ def learn_on_replays(
         held_out_seconds: Judges a pair on other prompts.
         layout: Observations and actions.
         config: How long and how fast.
-        reward_unit: Seconds that count as a reward of one; a plain step's make it of order one.
+        reward_unit: What counts as a reward of one; of seconds, those of a plain step.
         bar: Progress.
         steps: That it is advanced by in all.
         tell: Told of every turn.
@@ -79,12 +90,13 @@ def learn_on_replays(
     Returns:
         The pair that was fastest on held-out prompts; a pair counts only once both have learned.
     """
-    widths = {"size": len(layout.size_names), "depth": len(layout.depth_names)}
+    names = {"size": layout.size_names, "depth": layout.depth_names}
     actions = {"size": len(layout.size_grid), "depth": 2}
     learners = {
         name: ReplayLearner(
-            widths[name], actions[name], config.ppo, config.rollouts * config.turns // 2,
-            reward_unit, 2 * config.seed + place,
+            len(names[name]), actions[name], config.ppo_of(name),
+            config.rollouts * config.turns // 2, reward_unit, 2 * config.seed + place,
+            seen_entries(names[name], config.unseen),
         )
         for place, name in enumerate(NAMES)
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,6 +49,7 @@ class ReplayLearner:
         rollouts: Of the whole training, for the learning rate.
         reward_unit: Seconds that count as a reward of one.
         seed: Of the weights and of everything drawn.
+        shown: 1 for the entries of an observation that it is shown, 0 for the others, [features].
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class ReplayLearner:
         rollouts: int,
         reward_unit: float,
         seed: int,
+        shown: Float32Array,
     ) -> None:
         self._config, self._actions, self._total = config, actions, rollouts
+        self._shown = shown
         self._unit = reward_unit
         self._model = build_ppo(config, features, actions, seed, "cpu")
         self._normaliser = RunningNormaliser(features, NormaliserConfig())
@@ -73,7 +77,7 @@ class ReplayLearner:
             environment: In which this decision is asked for.
             rollouts: How many.
         """
-        seen = environment.reset()
+        seen = self._shown * environment.reset()
         if not self.rollouts:
             seen = self._first_statistics(environment, seen)
         starts = np.ones(environment.num_envs, np.bool_)
@@ -86,14 +90,17 @@ class ReplayLearner:
 
     def head(self) -> PolicyHead:
         """The acting half of the present network."""
-        return export_head(ppo_tensors(self._model), self._normaliser.frozen)
+        head = export_head(ppo_tensors(self._model), self._normaliser.frozen)
+        first, *others = head.weights
+        return replace(head, weights=(first * self._shown, *others))
 
     def _first_statistics(self, environment: ReplayEnvironment, seen: Float32Array) -> Float32Array:
         """Observe under random decisions, for as long as a rollout takes; what is seen next."""
         rows = []
         for _ in range(self._config.rollout_steps // environment.num_envs):
             rows.append(seen)
-            seen = environment.step(self._random.integers(self._actions, size=len(seen)))[0]
+            drawn = self._random.integers(self._actions, size=len(seen))
+            seen = self._shown * environment.step(drawn)[0]
         self._normaliser.update(np.concatenate(rows))
         return seen
 
@@ -119,7 +126,8 @@ class ReplayLearner:
             inputs = self._normaliser(seen)
             with torch.no_grad():
                 actions, values, log_probabilities = policy(torch.from_numpy(inputs))
-            seen, rewards, ended, _ = environment.step(actions.numpy())
+            fresh, rewards, ended, _ = environment.step(actions.numpy())
+            seen = self._shown * fresh
             scaled = np.clip(rewards / self._unit, -REWARD_CLIP, REWARD_CLIP)
             buffer.add(inputs, actions.numpy(), scaled, starts, values, log_probabilities)
             by_round = config.credit_horizon == "round"

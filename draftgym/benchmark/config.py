@@ -150,6 +150,9 @@ class EvaluateConfig(BaseModel):
     labels: dict[str, str] = Field(
         default_factory=dict, description="Names in reports, by path, in place of the paths."
     )
+    learning_to_draft: bool = Field(
+        False, description="Learning to Draft as published, learned from the policy trace."
+    )
     seeds: SeedConfig = SeedConfig()
     bootstrap_resamples: int = Field(RESAMPLES, ge=100, le=1_000_000)
     output: str = Field("runs/evaluate", min_length=1, description="Folder of the report.")

@@ -1,4 +1,4 @@
-"""The policy that an evaluation means by `newest`: of a run that fits, or learned on the spot."""
+"""Policies that an evaluation wants without naming a path: a run's, or learned on the spot."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from draftgym.provenance import hardware
 from draftgym.runtime import PolicyError, load_controller
 
 TABLE_LABEL = "learned table"
+PUBLISHED_LABEL = "Learning to Draft, as published"
 TABLE_ROWS = 8
 """Of the threshold table that is learned beside networks."""
 
@@ -44,6 +45,27 @@ def with_newest(config: EvaluateConfig, folder: Path, inputs: Inputs) -> Evaluat
     if table.is_file() and str(table) not in config.beside:
         changes["beside"] = (str(table), *config.beside)
         changes["labels"] = {str(table): TABLE_LABEL, **config.labels}
+    return EvaluateConfig.model_validate({**dict(config), **changes})
+
+
+def with_published(config: EvaluateConfig, folder: Path, inputs: Inputs) -> EvaluateConfig:
+    """The configuration with Learning to Draft beside the policy, learned once per folder.
+
+    Args:
+        config: Of the evaluation.
+        folder: Of the evaluation; the policy goes to its `learning_to_draft/`.
+        inputs: Finds or makes what is learned from.
+    """
+    home = folder / "learning_to_draft"
+    path = home / "policy"
+    if not fits(path, inputs.pair(config.pair)):
+        say("learning as Learning to Draft does, some two minutes")
+        known = open_learning(config.tuned_on.policy_trace, config.tuned_on.table, inputs)
+        path = learn(known, home, as_published=True).policy
+    changes = {
+        "beside": (*config.beside, str(path)),
+        "labels": {**config.labels, str(path): PUBLISHED_LABEL},
+    }
     return EvaluateConfig.model_validate({**dict(config), **changes})
 
 

@@ -13,7 +13,7 @@ from draftgym.benchmark.config import NEWEST, EvaluateConfig
 from draftgym.benchmark.evaluate import SCHEMA, Evaluation, evaluate
 from draftgym.commands._dashboard import log_evaluation
 from draftgym.commands._inputs import Inputs
-from draftgym.commands._newest import with_newest
+from draftgym.commands._newest import with_newest, with_published
 from draftgym.commands._rules import tuning_of
 from draftgym.configuration import read_yaml, validate
 from draftgym.console import print_result, say
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _evaluate(config: EvaluateConfig) -> Evaluation:
     """Tune on traces what is tuned there, then measure."""
-    if not config.rules and config.policy != NEWEST:
+    if not (config.rules or config.policy == NEWEST or config.learning_to_draft):
         return evaluate(config)
     inputs = Inputs(config=config.pair, prompts=config.prompts)
     folder = Path(config.output)
@@ -83,4 +83,6 @@ def _evaluate(config: EvaluateConfig) -> Evaluation:
         tuning = tuning_of(config, folder, inputs) if config.rules else None
         if config.policy == NEWEST:
             config = with_newest(config, folder, inputs)
+        if config.learning_to_draft:
+            config = with_published(config, folder, inputs)
     return evaluate(config, pair=inputs.pair(config.pair), tuning=tuning)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from draftgym.console import print_result, progress, say
 from draftgym.errors import ConfigurationError
 from draftgym.locking import exclusive
 from draftgym.provenance import provenance
-from draftgym.runtime import save_policy, save_table
+from draftgym.runtime import ExportedPolicy, save_policy, save_table
 from draftgym.storage import write_text
 
 SCHEMA = "draftgym.learn/1"
@@ -28,7 +28,8 @@ class Arguments:
     """Learn depth and size from every action of a traced round, and export them.
 
     Held-out prompts say how many steps to make; then all prompts are learned from. Judge the
-    policy live, with `bench --policy` or `evaluate --policy`.
+    policy live, with `bench --policy` or `evaluate --policy`. `--as-published` learns a rival
+    instead, Learning to Draft as its paper does, to be measured by `evaluate --beside`.
     """
 
     trace: Annotated[str | None, POLICY_TRACE] = None
@@ -36,7 +37,12 @@ class Arguments:
     output: Annotated[str, tyro.conf.arg(help="Folder; the policy goes to OUTPUT/policy.")] = (
         "runs/learned"
     )
-    steps: Annotated[int, tyro.conf.arg(help="Most gradient steps.")] = STEPS
+    as_published: Annotated[
+        bool, tyro.conf.arg(help="PPO as in Learning to Draft, as long as the paper's.")
+    ] = False
+    steps: Annotated[int, tyro.conf.arg(help="Most gradient steps; not of the paper's PPO.")] = (
+        STEPS
+    )
     seed: Annotated[int, tyro.conf.arg(help="Of networks, prompts and decisions.")] = 0
     table_rows: Annotated[
         int, tyro.conf.arg(help="Rows of a readable table to learn as well; 0: none.")
@@ -74,6 +80,7 @@ def main(argv: Sequence[str]) -> int:
         steps=arguments.steps,
         seed=arguments.seed,
         table_rows=arguments.table_rows,
+        as_published=arguments.as_published,
     )
     say(f"policy: {found.policy}")
     print_result(
@@ -90,7 +97,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def learn(
-    known: Learning, folder: Path, *, steps: int = STEPS, seed: int = 0, table_rows: int = 0
+    known: Learning,
+    folder: Path,
+    *,
+    steps: int = STEPS,
+    seed: int = 0,
+    table_rows: int = 0,
+    as_published: bool = False,
 ) -> Learned:
     """Learn both networks, and a table if asked for, and write them.
 
@@ -100,27 +113,49 @@ def learn(
         steps: Most gradient steps.
         seed: Of networks, prompts and decisions.
         table_rows: Most rows of the table; 0: none.
+        as_published: By PPO as in Learning to Draft, instead of from all actions.
 
     Raises:
         ConfigurationError: The trace is too small to learn from.
     """
-    from policies.all_action import AllActionConfig
-    from policies.pretraining import pretrain
-
-    clock, config = WallClock(), AllActionConfig(steps=steps, seed=seed)
+    clock = WallClock()
     with exclusive(folder):
         begin = clock.boundary()
         try:
-            with progress("learn", config.steps) as bar:
-                learned = pretrain(
-                    known.trace, known.table, known.layout, known.costs, config, known.card, bar=bar
-                )
+            if as_published:
+                policy, held_out = _published(known, seed)
+            else:
+                policy, held_out = _all_actions(known, steps, seed)
         except ValueError as error:
             raise ConfigurationError(f"{known.folder}: {error}") from error
         seconds = clock.boundary() - begin
-        path = save_policy(folder / "policy", learned.policy)
+        path = save_policy(folder / "policy", policy)
         table = _table(known, table_rows, folder) if table_rows else None
-    return Learned(path, table, learned.held_out, seconds)
+    return Learned(path, table, held_out, seconds)
+
+
+def _all_actions(
+    known: Learning, steps: int, seed: int
+) -> tuple[ExportedPolicy, Mapping[str, Any]]:
+    """From every action of every round."""
+    from policies.all_action import AllActionConfig
+    from policies.pretraining import pretrain
+
+    config = AllActionConfig(steps=steps, seed=seed)
+    with progress("learn", config.steps) as bar:
+        learned = pretrain(
+            known.trace, known.table, known.layout, known.costs, config, known.card, bar=bar
+        )
+    return learned.policy, learned.held_out
+
+
+def _published(known: Learning, seed: int) -> tuple[ExportedPolicy, Mapping[str, Any]]:
+    """By PPO, as Learning to Draft does."""
+    from draftgym.commands._published import published
+    from policies.learning_to_draft import TURNS
+
+    with progress("learn", TURNS) as bar:
+        return published(known, seed, bar)
 
 
 def _table(known: Learning, rows: int, folder: Path) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from draftgym.controllers.bandits import Exp3Rule, Ucb1Rule
 from draftgym.controllers.base import Rule
+from draftgym.controllers.c2t import C2TRule
 from draftgym.controllers.confidence import ConfidenceRule
+from draftgym.controllers.disco import DiscoRule
 from draftgym.controllers.dynamic_depth import DynamicDepthRule
 from draftgym.controllers.entropy import AdaEdlRule, SvipRule
 from draftgym.controllers.fixed import FixedRule, RandomRule
 from draftgym.controllers.gammatune import GammaTuneRule
 from draftgym.controllers.heuristic import HeuristicRule
 from draftgym.controllers.look_up import LookUpRule
+from draftgym.controllers.specdecpp import SpecDecRule
+from draftgym.controllers.survival import SurvivalRule
 from draftgym.controllers.tapout import TapOutRule
 
 RULES: dict[str, Rule] = {
@@ -28,6 +32,10 @@ RULES: dict[str, Rule] = {
         Ucb1Rule(),
         Exp3Rule(),
         TapOutRule(),
+        SurvivalRule(),
+        DiscoRule(),
+        SpecDecRule(),
+        C2TRule(),
     )
 }
 """By name."""
