@@ -125,6 +125,14 @@ class FakeClock:
         self._now += round(seconds * self.TICKS_PER_SECOND) / self.TICKS_PER_SECOND
 
 
+def witness_of(clock: Clock) -> Callable[[], float]:
+    """A second opinion on durations: the calendar's seconds; a simulated clock is its own.
+
+    Never a result, because the calendar may be set; only to notice a clock that is wrong.
+    """
+    return time.time if isinstance(clock, WallClock) else clock.boundary
+
+
 def utc_now() -> str:
     """Calendar time for records (never for measuring): UTC, ISO 8601, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")

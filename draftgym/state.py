@@ -37,6 +37,7 @@ class RoundRecord:
         commit_seconds: Cache compaction and drafter commit.
         policy_seconds: Features and decisions, zero for fixed controllers.
         seconds: Whole round between two synchronised boundaries; what a user waits for.
+        decisions: Decisions charged to the policy; zero for fixed controllers.
     """
 
     depth: int
@@ -54,6 +55,7 @@ class RoundRecord:
     commit_seconds: float
     policy_seconds: float
     seconds: float
+    decisions: int = 0
 
     @property
     def emitted(self) -> int:

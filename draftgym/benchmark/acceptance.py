@@ -290,5 +290,7 @@ def summarise(
     names = list(rows[0][0]) if rows else [OPTIMUM]
     best = totals(OPTIMUM)
     methods = {name: time_per_token(totals(name)) for name in names}
-    ratios = {name: paired_ratio(totals(name), best) for name in names if name != OPTIMUM}
+    ratios: dict[str, Interval] = {
+        name: paired_ratio(totals(name), best) for name in names if name != OPTIMUM
+    }
     return AcceptanceResult(int(counts.sum()), methods, ratios)

@@ -12,11 +12,13 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 import torch
 
+from draftgym.benchmark.clock_check import ClockError, clock_fault
+from draftgym.benchmark.energy import Meter
 from draftgym.benchmark.statistics import PromptTotals, combine_repeats
 from draftgym.console import Bar, say
 from draftgym.prompts import Prompt
@@ -25,6 +27,8 @@ from draftgym.state import RoundRecord
 
 BUSY_LOAD = 0.75
 """Processes per core above which a measurement shares its cores with others."""
+ATTEMPTS = 3
+"""Measurements of a block before a clock that jumps is given up on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +50,29 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One decoded prompt. Prefill and the token it yields are in no figure, for any method.
+    """One decoded prompt. Prefill and what it yields are in no time per token, for any method.
 
     Attributes:
         output: All emitted token ids, the prefill's first token included.
         seconds: Wall seconds of all rounds.
         emitted: Tokens emitted by these rounds.
         records: The rounds; empty for a method that is not a session.
+        first_token_seconds: Wall seconds until the first token, prefill; None: not measured.
+        gaps_seconds: Before each token of the rounds, for a method without records.
+        request_seconds: The whole request by a second clock, to notice a clock that jumps.
+        joules: Drawn by the machine during the request, prefill included; None: not measured.
+        peak_bytes: Most device memory held during the request; None: not measured.
     """
 
     output: tuple[int, ...]
     seconds: float
     emitted: int
     records: tuple[RoundRecord, ...] = ()
+    first_token_seconds: float | None = None
+    gaps_seconds: tuple[float, ...] = ()
+    request_seconds: float | None = None
+    joules: float | None = None
+    peak_bytes: int | None = None
 
 
 class Method(Protocol):
@@ -141,8 +155,11 @@ def run_blocks(
     finished: Set[Block] = frozenset(),
     on_block: Callable[[Sequence[Sample]], None] | None = None,
     bar: Bar | None = None,
+    meter: Meter | None = None,
 ) -> list[Sample]:
     """Measure every method on every prompt.
+
+    A block in which the clock jumped is measured again.
 
     Args:
         methods: Names must be unique.
@@ -151,12 +168,14 @@ def run_blocks(
         finished: Blocks to leave out, measured before a restart.
         on_block: Given the samples of each block when it is complete.
         bar: Advanced once per measurement.
+        meter: Of energy and memory; none is measured when None.
 
     Returns:
         Samples of the blocks measured now.
 
     Raises:
         ValueError: If two methods share a name.
+        ClockError: If the clock jumps in one block again and again.
     """
     names = [method.name for method in methods]
     if len(set(names)) != len(names):
@@ -174,17 +193,40 @@ def run_blocks(
         for method in methods:
             method.measure(pending[0][1], warm_up)
         for repeat, request in pending:
-            gc.collect()
-            block = []
-            for method in plan.order(methods, repeat, request):
-                measured = method.measure(request, plan.max_new_tokens)
-                block.append(Sample(method.name, request.prompt_id, repeat, measured))
-                if bar is not None:
-                    bar.advance()
+            ordered = plan.order(methods, repeat, request)
+            block = _block(ordered, request, repeat, plan.max_new_tokens, meter)
+            if bar is not None:
+                bar.advance(len(block))
             if on_block is not None:
                 on_block(block)
             samples += block
     return samples
+
+
+def _block(
+    methods: Sequence[Method], request: Request, repeat: int, tokens: int, meter: Meter | None
+) -> list[Sample]:
+    for _ in range(ATTEMPTS):
+        gc.collect()
+        block = [
+            Sample(method.name, request.prompt_id, repeat, _metered(method, request, tokens, meter))
+            for method in methods
+        ]
+        faults = [f"{s.method}: {fault}" for s in block if (fault := clock_fault(s.measurement))]
+        if not faults:
+            return block
+        say(f"{request.prompt_id}: the clock jumped ({faults[0]}); measured again")
+    raise ClockError(
+        f"{request.prompt_id}: the clock jumped in each of {ATTEMPTS} tries; {faults[0]}"
+    )
+
+
+def _metered(method: Method, request: Request, tokens: int, meter: Meter | None) -> Measurement:
+    if meter is None:
+        return method.measure(request, tokens)
+    meter.start()
+    measured = method.measure(request, tokens)
+    return replace(measured, **asdict(meter.stop()))
 
 
 def totals(samples: Sequence[Sample], method: str, keep: Set[str] | None = None) -> PromptTotals:

@@ -20,6 +20,7 @@ from draftgym.state import RoundRecord
 from draftgym.storage import dump_json
 
 _RECORD_FIELDS = tuple(field.name for field in fields(RoundRecord))
+_BESIDE = ("first_token_seconds", "gaps_seconds", "request_seconds", "joules", "peak_bytes")
 
 
 class SampleStore:
@@ -72,17 +73,46 @@ class SampleStore:
             os.fsync(file.fileno())
 
     def _rows(self) -> Iterable[tuple[int, dict[str, Any]]]:
-        if not self._path.exists():
-            return
-        lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")
-        for number, line in enumerate(lines, 1):
-            if not line.endswith("}"):
-                continue  # torn by a crash
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # likewise: a line cut just after an inner brace
-            yield number, row
+        return _rows(self._path) if self._path.exists() else ()
+
+
+def load_timings(path: Path, phase: str = "test") -> list[Sample]:
+    """Seconds and tokens of the newest plan in a file, whatever version of this program wrote it.
+
+    Args:
+        path: Of a `SampleStore`.
+        phase: Part of the plan.
+
+    Returns:
+        Samples without outputs and rounds.
+
+    Raises:
+        ConfigurationError: Naming the line that is no sample.
+    """
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    newest = ""
+    for number, row in _rows(path):
+        try:
+            if row["phase"] == phase:
+                newest = row["key"]
+                measured = Measurement((), float(row["seconds"]), int(row["emitted"]))
+                sample = Sample(row["method"], row["prompt"], row["repeat"], measured)
+                samples[newest].append(sample)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"{path}, line {number}: not a sample ({error!r})") from error
+    return samples[newest]
+
+
+def _rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("}"):
+            continue  # torn by a crash
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # likewise: a line cut just after an inner brace
+        yield number, row
 
 
 def finished_blocks(samples: Sequence[Sample]) -> Set[Block]:
@@ -99,6 +129,7 @@ def _row(sample: Sample) -> dict[str, Any]:
         "seconds": measured.seconds,
         "emitted": measured.emitted,
         "output": measured.output,
+        **{name: getattr(measured, name) for name in _BESIDE},
         "round_fields": _RECORD_FIELDS,
         "rounds": [astuple(record) for record in measured.records],
     }
@@ -112,5 +143,11 @@ def _read(row: dict[str, Any]) -> Sample:
         record["tokens"] = tuple(record["tokens"])
         record["pass_seconds"] = tuple(record["pass_seconds"])
         records.append(RoundRecord(**record))
-    measured = Measurement(tuple(row["output"]), row["seconds"], row["emitted"], tuple(records))
+    measured = Measurement(
+        tuple(row["output"]),
+        row["seconds"],
+        row["emitted"],
+        tuple(records),
+        **{name: row[name] for name in _BESIDE} | {"gaps_seconds": tuple(row["gaps_seconds"])},
+    )
     return Sample(row["method"], row["prompt"], row["repeat"], measured)

@@ -11,21 +11,28 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from draftgym.benchmark.student import quantile, two_sided
 from draftgym.errors import DraftGymError
 from draftgym.state import RoundRecord
 
 Verdict = Literal["faster", "slower", "no significant difference"]
 
 RESAMPLES = 10_000
-CONFIDENCE = 0.95
+SIGNIFICANCE = 0.05
+CONFIDENCE = 1 - SIGNIFICANCE
 SMALLEST_STRATUM = 3
 """Smaller strata are pooled: resampling one or two prompts shows next to no variation."""
+FEWEST_BEYOND = 5
+"""Draws that must lie beyond a percentile for it to be read off; a normal tail beyond."""
+WILD = 6.0
+"""Standard deviations of repeats above its prompt's fastest run at which a run is held."""
 
 
 class StatisticsError(DraftGymError, ValueError):
@@ -44,6 +51,13 @@ class Interval:
     def limits(self) -> list[float]:
         """`[low, high]`, as reports write it."""
         return [self.low, self.high]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio(Interval):
+    """A ratio and its two-sided p-value of "it is 1": below .05 where 1 is outside the limits."""
+
+    p_value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +103,11 @@ class PromptTotals:
 
 
 def combine_repeats(runs: Iterable[tuple[str, float, int]]) -> PromptTotals:
-    """Reduce repeated runs to one per prompt: median pace, mean tokens.
+    """Reduce repeated runs to one per prompt: mean pace, mean tokens.
 
-    A median over repeats drops a run that the machine disturbed; with two repeats it is
-    their mean.
+    Methods of one block share the machine's mood, and means keep what they share: it cancels
+    in a ratio, while medians, taken per method, pick different blocks. Only a run that the
+    machine stopped, `WILD` standard deviations above its prompt's fastest, is held there.
 
     Args:
         runs: (prompt id, seconds, tokens emitted) of each run, in any order.
@@ -110,8 +125,10 @@ def combine_repeats(runs: Iterable[tuple[str, float, int]]) -> PromptTotals:
         by_prompt[prompt_id].append((seconds, tokens))
     ids = tuple(sorted(by_prompt))
     tokens_mean = np.array([np.mean([n for _, n in by_prompt[i]]) for i in ids], np.float64)
-    pace = np.array([np.median([s / n for s, n in by_prompt[i]]) for i in ids], np.float64)
-    return PromptTotals(ids, pace * tokens_mean, tokens_mean)
+    paces = [np.array([s / n for s, n in by_prompt[i]]) for i in ids]
+    reach = math.exp(WILD * _spread(paces))
+    held = np.array([np.minimum(pace, pace.min() * reach).mean() for pace in paces])
+    return PromptTotals(ids, held * tokens_mean, tokens_mean)
 
 
 def time_per_token(
@@ -125,9 +142,8 @@ def time_per_token(
 
     Args and raised errors are those of `paired_ratio`.
     """
-    picks, level = _resampling(totals.prompt_ids, strata, resamples, seed)
-    draws = _sums(totals.seconds, picks) / _sums(totals.tokens, picks)
-    return _limits(totals.time_per_token, draws, level)
+    plan = _Resampling(totals.prompt_ids, strata, resamples, seed)
+    return Interval(totals.time_per_token, *plan.percentiles(plan.paces(totals)))
 
 
 def paired_ratio(
@@ -137,14 +153,16 @@ def paired_ratio(
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Interval:
+) -> Ratio:
     """Time per token of `over` divided by that of `under`, resampling prompts in pairs.
 
     With the baseline as `over` this is a speedup: above 1, `under` is faster. Prompts are
     drawn with replacement within their stratum. The percentile interval is expanded
     (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, section 5.2): the
     plain one is too narrow by sqrt((n - 1) / n) and by the step from t to normal quantiles,
-    which with a dozen prompts means 90% coverage where 95% was promised.
+    which with a dozen prompts means 90% coverage where 95% was promised. Where so few draws lie
+    beyond a percentile that it says nothing (three or four prompts, very small p), a normal
+    law of the log ratio takes over, which is Student's interval.
 
     Args:
         over: Numerator.
@@ -154,7 +172,7 @@ def paired_ratio(
         seed: Of the draws.
 
     Returns:
-        The ratio and its 95% limits.
+        The ratio, its 95% limits and the p-value that inverts them.
 
     Raises:
         StatisticsError: If prompts differ, or are too few for an interval.
@@ -164,10 +182,10 @@ def paired_ratio(
         raise StatisticsError(f"methods were not measured on the same prompts: {sorted(odd)[:3]}")
     if under.seconds.sum() == 0:
         raise StatisticsError("the denominator took no time at all")
-    picks, level = _resampling(over.prompt_ids, strata, resamples, seed)
-    above = _sums(over.seconds, picks) / _sums(over.tokens, picks)
-    below = _sums(under.seconds, picks) / _sums(under.tokens, picks)
-    return _limits(over.time_per_token / under.time_per_token, above / below, level)
+    plan = _Resampling(over.prompt_ids, strata, resamples, seed)
+    draws = plan.paces(over) / plan.paces(under)
+    estimate = over.time_per_token / under.time_per_token
+    return Ratio(estimate, *plan.limits(estimate, draws), plan.p_value(estimate, draws))
 
 
 def verdict(speedup: Interval) -> Verdict:
@@ -211,24 +229,98 @@ def acceptance(records: Sequence[RoundRecord]) -> Acceptance:
     )
 
 
-def _resampling(
-    prompt_ids: Sequence[str], strata: Mapping[str, str] | None, resamples: int, seed: int
-) -> tuple[NDArray[np.intp], float]:
-    """Indices of prompts per draw, [resamples, prompts], and the expanded tail level."""
-    if resamples < 100:
-        raise StatisticsError(f"resamples: at least 100 are needed, got {resamples}")
-    groups = _pooled_strata(prompt_ids, strata)
-    count, freedom = len(prompt_ids), len(prompt_ids) - len(groups)
-    if freedom < 1:
-        raise StatisticsError(
-            f"a paired interval needs at least 2 prompts, got {count}; measure more"
+class _Resampling:
+    """Prompts drawn with replacement within strata, and what draws of a ratio then say.
+
+    A two-sided p belongs to Student's t at the remaining degrees of freedom; `stretch` turns
+    that t into normal deviations of the draws.
+    """
+
+    def __init__(
+        self,
+        prompt_ids: Sequence[str],
+        strata: Mapping[str, str] | None,
+        resamples: int,
+        seed: int,
+    ) -> None:
+        if resamples < 100:
+            raise StatisticsError(f"resamples: at least 100 are needed, got {resamples}")
+        groups = _pooled_strata(prompt_ids, strata)
+        count, self._freedom = len(prompt_ids), len(prompt_ids) - len(groups)
+        if self._freedom < 1:
+            raise StatisticsError(
+                f"a paired interval needs at least 2 prompts, got {count}; measure more"
+            )
+        generator = np.random.default_rng(seed)
+        picks = [
+            group[generator.integers(0, len(group), size=(resamples, len(group)))]
+            for group in groups
+        ]
+        self._picks = np.concatenate(picks, axis=1)  # [resamples, prompts]
+        self._stretch = math.sqrt(count / self._freedom)
+        self._reach = self._stretch * quantile(SIGNIFICANCE, self._freedom)
+        self._tail = _NORMAL.cdf(-self._reach)
+        self._fewest = FEWEST_BEYOND / resamples
+
+    def paces(self, totals: PromptTotals) -> NDArray[np.float64]:
+        """Time per token of each draw, [resamples]."""
+        seconds, tokens = (
+            values[self._picks].sum(axis=1) for values in (totals.seconds, totals.tokens)
         )
-    generator = np.random.default_rng(seed)
-    picks = [
-        group[generator.integers(0, len(group), size=(resamples, len(group)))] for group in groups
+        return np.asarray(seconds / tokens, np.float64)
+
+    def percentiles(self, draws: NDArray[np.float64]) -> tuple[float, float]:
+        """Expanded 95% limits, within the range of the draws."""
+        low, high = np.quantile(draws, [self._tail, 1 - self._tail])
+        return float(low), float(high)
+
+    def limits(self, estimate: float, draws: NDArray[np.float64]) -> tuple[float, float]:
+        """The same limits, beyond that range where it is too narrow to hold them."""
+        if self._tail >= self._fewest:
+            return self.percentiles(draws)
+        if draws.min() > 0:
+            factor = math.exp(self._reach * np.log(draws).std())
+            return estimate / factor, estimate * factor
+        half = self._reach * float(draws.std())
+        return max(0.0, estimate - half), estimate + half
+
+    def p_value(self, estimate: float, draws: NDArray[np.float64]) -> float:
+        """The level at which the limits would just reach 1."""
+        logs = draws.min() > 0
+        deviation = float((np.log(draws) if logs else draws).std())
+        distance = abs(math.log(estimate) if logs else estimate - 1)
+        normal = distance / deviation if deviation else math.inf if distance else 0.0
+        tail = min(_level_of_one(draws), _level_of_one(2 - draws))
+        if self._tail < self._fewest:
+            deviations = normal
+        elif tail >= self._fewest:
+            deviations = max(0.0, -_NORMAL.inv_cdf(min(tail, 0.5)))
+        else:
+            deviations = max(normal, -_NORMAL.inv_cdf(self._fewest))
+        return two_sided(deviations / self._stretch, self._freedom)
+
+
+def _level_of_one(draws: NDArray[np.float64]) -> float:
+    """The largest level whose quantile (linear, as `np.quantile`) is at most 1; 0 if none is."""
+    ordered = np.sort(draws)
+    below = int(np.searchsorted(ordered, 1.0, side="right"))
+    if below in (0, len(ordered)):
+        return float(below > 0)
+    step = (1.0 - ordered[below - 1]) / (ordered[below] - ordered[below - 1])
+    return float((below - 1 + step) / (len(ordered) - 1))
+
+
+def _spread(paces: Sequence[NDArray[np.float64]]) -> float:
+    """Standard deviation of log pace among repeats, from the median distance of two of them."""
+    apart = [
+        abs(math.log(one / other)) if one > 0 and other > 0 else 0.0
+        for pace in paces
+        for one, other in combinations(pace, 2)
     ]
-    stretch = math.sqrt(count / freedom) * _t_quantile(0.5 + CONFIDENCE / 2, freedom)
-    return np.concatenate(picks, axis=1), NormalDist().cdf(-stretch)
+    return float(np.median(apart)) / (_NORMAL.inv_cdf(0.75) * math.sqrt(2)) if apart else 0.0
+
+
+_NORMAL = NormalDist()
 
 
 def _pooled_strata(
@@ -245,33 +337,3 @@ def _pooled_strata(
     elif rest:
         large.append(rest)
     return [np.array(members, np.intp) for members in large]
-
-
-def _sums(values: NDArray[np.float64], picks: NDArray[np.intp]) -> NDArray[np.float64]:
-    totals: NDArray[np.float64] = values[picks].sum(axis=1)  # [resamples]
-    return totals
-
-
-def _limits(estimate: float, draws: NDArray[np.float64], tail: float) -> Interval:
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    return Interval(float(estimate), float(low), float(high))
-
-
-def _t_quantile(probability: float, freedom: int) -> float:
-    """Student's t quantile by the normal expansion (Abramowitz & Stegun 26.7.5).
-
-    Exact forms replace it at 1 and 2 degrees of freedom, where it is poor.
-    """
-    if freedom == 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if freedom == 2:
-        alpha = 4 * probability * (1 - probability)
-        return 2 * (probability - 0.5) * math.sqrt(2 / alpha)
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return float(z + sum(term / freedom**power for power, term in enumerate(terms, start=1)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from draftgym.benchmark.reference import Reference
 from draftgym.benchmark.runner import Request, Sample, totals
 from draftgym.benchmark.statistics import (
     PromptTotals,
+    Ratio,
     acceptance,
     paired_ratio,
     time_per_token,
@@ -179,15 +180,26 @@ class Intervals:
             "speedup": self.versus(PLAIN, method)["ratio"],
         }
 
-    def versus(self, baseline: str, method: str) -> dict[str, Any]:
-        """Speedup of `method` over `baseline` with interval and verdict."""
-        speedup = paired_ratio(
-            self.totals(baseline),
-            self.totals(method),
+    def speedup(self, baseline: str, method: str, keep: Set[str] | None = None) -> Ratio:
+        """Speedup of `method` over `baseline`.
+
+        Args:
+            baseline: Name.
+            method: Name.
+            keep: Prompts to look at; all on which every method emitted something when None.
+        """
+        usable = emitting_prompts(self.samples) if keep is None else keep
+        return paired_ratio(
+            totals(self.samples, baseline, usable),
+            totals(self.samples, method, usable),
             self.strata,
             resamples=self.resamples,
             seed=self.seed,
         )
+
+    def versus(self, baseline: str, method: str) -> dict[str, Any]:
+        """Speedup of `method` over `baseline` with interval and verdict."""
+        speedup = self.speedup(baseline, method)
         return {"ratio": speedup.estimate, "ci95": speedup.limits, "verdict": verdict(speedup)}
 
 
@@ -210,8 +222,12 @@ def domain_speedups(
 
 
 def time_split(samples: Sequence[Sample], method: str) -> dict[str, float]:
+    """Milliseconds per token by part of the round, of one method."""
+    return time_split_of(rounds_of(samples, method))
+
+
+def time_split_of(records: Sequence[RoundRecord]) -> dict[str, float]:
     """Milliseconds per token by part of the round."""
-    records = rounds_of(samples, method)
     per_token = 1e3 / max(1, sum(record.emitted for record in records))
     parts = {
         "draft": sum(record.draft_seconds for record in records) * per_token,

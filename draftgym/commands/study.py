@@ -1,4 +1,4 @@
-"""Study on traces what is worth learning, how true confidence is, and how far bounds scale."""
+"""Study what is worth learning, how true confidence is, how far bounds scale, how statistics do."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from policies.variants import Setting
 
 SCHEMA = "draftgym.study/1"
+JUDGE_SCHEMA = "draftgym.study_judge/1"
 
 What = Literal[
-    "objectives", "observations", "networks", "deciding", "learning", "calibration", "scaling"
-]
+    "objectives", "observations", "networks", "deciding", "learning", "calibration", "scaling",
+    "judge",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Arguments:
     Every variant learns with several seeds, without a model; times are mean measured costs,
     decisions charged. A killed study goes on when the same command is given again. `learning`
     compares ways to learn, finished runs of `train.py` among them; `calibration` compares promised
-    with accepted tokens on a trace; `scaling` needs no trace.
+    with accepted tokens on a trace; `scaling` needs no trace; `judge` redraws experiments of known
+    truth from the timings of finished evaluations and counts what the statistics say of them.
     """
 
     what: tyro.conf.Positional[What]
@@ -63,6 +66,14 @@ class Arguments:
     """Lengths of synthetic traces, for `scaling`; a million take some 5 GB of memory."""
     information_up_to: int = 0
     """Longest synthetic trace that the slow information bound is timed on."""
+    samples: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """A finished evaluation's `samples.jsonl`, for `judge`; may be repeated."""
+    prompts: int | None = None
+    """Prompts of an experiment, for `judge`; as many as were recorded when absent."""
+    repeats: int | None = None
+    """Repeats of an experiment, for `judge`; as many as were recorded when absent."""
+    trials: int = 200
+    """Experiments of each kind, for `judge`."""
     output: str = "runs/study"
     """Folder; results go to OUTPUT/WHAT."""
 
@@ -78,14 +89,20 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigurationError(f"--positions: must be 1 or more, got {arguments.positions}")
     if arguments.runs and arguments.what != "learning":
         raise ConfigurationError(f"--runs: only for `learning`, not for `{arguments.what}`")
-    run = {"calibration": calibration, "scaling": scaled, "learning": ways_to_learn}.get(
-        arguments.what, learned_variants
-    )
+    if bool(arguments.samples) != (arguments.what == "judge"):
+        raise ConfigurationError("--samples: needed by `judge`, and by no other study")
+    run = {
+        "calibration": calibration,
+        "scaling": scaled,
+        "learning": ways_to_learn,
+        "judge": judged,
+    }.get(arguments.what, learned_variants)
+    schema = JUDGE_SCHEMA if arguments.what == "judge" else SCHEMA
     with exclusive(folder):
         payload = run(arguments, folder)
         result = {"study": arguments.what, **payload}
-        write_json(folder / "result.json", {"schema": SCHEMA, **result})
-    print_result(SCHEMA, result)
+        write_json(folder / "result.json", {"schema": schema, **result})
+    print_result(schema, result)
     return 0
 
 
@@ -201,6 +218,21 @@ def scaled(arguments: Arguments, folder: Path) -> dict[str, Any]:
         "plot": str(plot),
         "provenance": provenance(),
     }
+
+
+def judged(arguments: Arguments, folder: Path) -> dict[str, Any]:
+    """What the statistics say where the truth is known.
+
+    Args:
+        arguments: Samples and the extent of experiments.
+        folder: Of the results; not used.
+
+    Raises:
+        ConfigurationError: Samples that cannot be read or redrawn from.
+    """
+    from draftgym.commands._judging import judging
+
+    return judging(arguments.samples, arguments.prompts, arguments.repeats, arguments.trials)
 
 
 def _opened(arguments: Arguments) -> tuple[Setting, dict[str, Any], Mapping[str, Any]]:

@@ -49,6 +49,7 @@ class _OpenRound:
     begin: float  # host seconds at the opening boundary
     draft_marks: list[tuple[Mark, Mark]]  # free proposals first, then every pass
     policy_seconds: float = 0.0
+    decisions: int = 0
     confidence: Confidence | None = None
 
 
@@ -320,6 +321,7 @@ class DecoderSession:
             commit_seconds=commit,
             policy_seconds=current.policy_seconds,
             seconds=sum(drafts) + verify + commit + current.policy_seconds,
+            decisions=current.decisions,
         )
         self.history.append(record.accepted, record.depth, record.size)
         self.records.append(record)
@@ -400,6 +402,7 @@ class DecoderSession:
         answer = decision(state)
         self.clock.note("decide")
         self.charge_policy(self.clock.boundary() - begin)
+        self._open_round().decisions += 1
         return answer
 
     def run(self, controller: Controller) -> list[RoundRecord]:

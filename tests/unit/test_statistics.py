@@ -7,13 +7,13 @@ from draftgym.benchmark.statistics import (
     Interval,
     PromptTotals,
     StatisticsError,
-    _t_quantile,
     acceptance,
     combine_repeats,
     paired_ratio,
     time_per_token,
     verdict,
 )
+from draftgym.benchmark.student import quantile, two_sided
 from draftgym.state import RoundRecord
 
 PROMPTS = 24
@@ -82,20 +82,74 @@ def test_prompt_lengths_may_differ_between_methods() -> None:
     assert interval.low <= 2.0 <= interval.high
 
 
-def test_repeats_are_combined_by_median() -> None:
-    runs = [("b", 1.0, 10), ("a", 2.0, 10), ("a", 50.0, 10), ("a", 2.2, 10), ("b", 1.2, 10)]
-    combined = combine_repeats(runs)
-    assert combined.prompt_ids == ("a", "b")
-    assert combined.seconds == pytest.approx([2.2, 1.1])
-    assert combined.tokens == pytest.approx([10, 10])
+def test_repeats_are_averaged_and_a_stopped_run_is_held() -> None:
+    runs = [(p, seconds, 10) for p in "bcde" for seconds in (1.0, 1.1, 1.2)]
+    combined = combine_repeats([("a", 2.0, 10), ("a", 50.0, 10), ("a", 2.2, 10), *runs])
+    assert combined.prompt_ids == tuple("abcde")
+    assert combined.tokens == pytest.approx(5 * [10])
+    assert combined.seconds[1:] == pytest.approx(4 * [1.1])
+    assert 2.2 < combined.seconds[0] < 3, "50 seconds count as a few standard deviations"
+
+
+def test_what_methods_share_in_a_block_cancels() -> None:
+    moods = (1.0, 1.3, 0.8)
+    one, other = (
+        combine_repeats([(p, mood * pace, 10) for p in "abc" for mood in moods])
+        for pace in (2.0, 1.0)
+    )
+    assert paired_ratio(one, other).limits == pytest.approx([2.0, 2.0])
 
 
 @pytest.mark.parametrize(
     ("freedom", "expected"),
-    [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (11, 2.201), (23, 2.069), (1000, 1.962)],
-)
-def test_t_quantile_against_the_table(freedom: int, expected: float) -> None:
-    assert _t_quantile(0.975, freedom) == pytest.approx(expected, rel=0.01)
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (5, 2.5706), (11, 2.2010), (23, 2.0687),
+     (1000, 1.9623)],
+)  # fmt: skip
+def test_student_against_the_table(freedom: int, expected: float) -> None:
+    assert quantile(0.05, freedom) == pytest.approx(expected, rel=1e-4)
+    assert two_sided(expected, freedom) == pytest.approx(0.05, rel=1e-3)
+    assert two_sided(0.0, freedom) == 1.0 and two_sided(np.inf, freedom) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("prompts", [3, 4, 6, 24])
+def test_p_is_below_5_percent_exactly_where_1_is_outside_the_interval(prompts: int) -> None:
+    generator = np.random.default_rng(8)
+    outside = []
+    for trial in range(120):
+        over, under = draw(generator, 1.03)
+        few = [PromptTotals(t.prompt_ids[:prompts], t.seconds[:prompts], t.tokens[:prompts])
+               for t in (over, under)]  # fmt: skip
+        ratio = paired_ratio(*few, resamples=1000, seed=trial)
+        outside.append(not ratio.low <= 1 <= ratio.high)
+        assert outside[-1] == (ratio.p_value < 0.05)
+        assert 0 <= ratio.p_value <= 1
+    assert 0 < sum(outside) < 120
+
+
+def test_p_is_uniform_where_there_is_no_difference() -> None:
+    generator = np.random.default_rng(9)
+    found = [
+        paired_ratio(*draw(generator, 1.0), DOMAINS, resamples=1000, seed=trial).p_value
+        for trial in range(300)
+    ]
+    for level in (0.05, 0.2, 0.5, 0.8):
+        assert np.mean(np.array(found) < level) == pytest.approx(level, abs=0.08)
+
+
+def test_p_goes_below_what_draws_can_tell_and_is_1_for_a_method_against_itself() -> None:
+    over, under = draw(np.random.default_rng(10), 1.5)
+    assert paired_ratio(over, under, resamples=1000).p_value < 1e-6
+    assert paired_ratio(over, over).p_value == 1.0
+    swapped = paired_ratio(under, over, resamples=1000).p_value
+    assert swapped == pytest.approx(paired_ratio(over, under, resamples=1000).p_value, abs=1e-9)
+
+
+def test_three_prompts_have_students_interval() -> None:
+    over = PromptTotals(tuple("abc"), np.array([1.0, 1.1, 1.2]), np.ones(3))
+    under = PromptTotals(tuple("abc"), np.ones(3), np.ones(3))
+    ratio = paired_ratio(over, under)
+    # t = 4.303 standard errors of 0.0525 of the log; never only the range of three values.
+    assert np.log(ratio.high / ratio.estimate) == pytest.approx(4.303 * 0.0525, rel=0.05)
 
 
 def test_one_prompt_is_a_clear_error() -> None:
