@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from draftgym.benchmark.config import Cell, EvaluateConfig
-from draftgym.benchmark.methods import SessionMethod
+from draftgym.benchmark.config import Cell, EvaluateConfig, Peer
+from draftgym.benchmark.methods import HuggingFaceMethod, SessionMethod
+from draftgym.benchmark.peers import assisted, prompt_lookup
+from draftgym.benchmark.reference import Reference
 from draftgym.benchmark.summary import PLAIN, POLICY
 from draftgym.clock import Clock
 from draftgym.controllers import rule_named
@@ -77,6 +79,23 @@ class Contenders:
         paths = {POLICY: config.policy} if config.policy is not None else {}
         paths |= {config.named(path): path for path in config.beside}
         return [self._learned(name, path, costs_of) for name, path in paths.items()]
+
+    def peers(self, reference: Reference) -> list[HuggingFaceMethod]:
+        """Transformers' own decoding, as far as the configuration wants it.
+
+        Args:
+            reference: The target in Transformers; only loaded if there are peers.
+        """
+        if not self._config.peers:
+            return []
+        model, stops = reference.model, tuple(sorted(self._pair.generation.eos_token_ids))
+        layers = self._config.assistant_layers
+        makers: dict[Peer, Callable[[], HuggingFaceMethod]] = {
+            "generate": lambda: HuggingFaceMethod(model, self._clock, stops),
+            "prompt_lookup": lambda: prompt_lookup(model, self._clock, stops),
+            "assistant": lambda: assisted(model, self._clock, stops, layers=layers),
+        }
+        return [makers[peer]() for peer in self._config.peers]
 
     def _learned(self, name: str, path: str, costs_of: CostsOf) -> SessionMethod:
         pair = self._pair

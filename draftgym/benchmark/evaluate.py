@@ -17,6 +17,8 @@ from draftgym.benchmark.config import Cell, EvaluateConfig
 from draftgym.benchmark.contenders import Contenders
 from draftgym.benchmark.costs import measure_costs
 from draftgym.benchmark.divergence import Divergence
+from draftgym.benchmark.energy import Meter
+from draftgym.benchmark.findings import Findings
 from draftgym.benchmark.reference import Reference, reference_of
 from draftgym.benchmark.report import write_report
 from draftgym.benchmark.runner import (
@@ -31,15 +33,11 @@ from draftgym.benchmark.runner import (
 )
 from draftgym.benchmark.samples import SampleStore, finished_blocks
 from draftgym.benchmark.summary import (
-    PLAIN,
-    POLICY,
-    Intervals,
     Ranked,
     compare_outputs,
-    details_of,
-    identical_prompts,
     rank_cells,
 )
+from draftgym.benchmark.tuning import check_unseen
 from draftgym.clock import Clock, WallClock
 from draftgym.console import progress, say
 from draftgym.controllers.tuning import Tuning
@@ -48,7 +46,7 @@ from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.decoder.rules import new_rule
 from draftgym.decoder.session import DecoderSession
 from draftgym.locking import exclusive
-from draftgym.prompts import load_prompts
+from draftgym.prompts import Prompt, Split, load_prompts
 from draftgym.provenance import provenance
 from draftgym.runtime import load_controller
 from draftgym.state import MeasuredCosts
@@ -128,8 +126,17 @@ class _Evaluator:
         )
         self._key = _identity(config, pair, self._provenance, tuning)
         self._store = SampleStore(self._folder / "samples.jsonl", self._key)
-        self._validation = self._requests("validation", config.validation.prompts)
-        self._test = self._requests("test", config.test.prompts)
+        validation = self._prompts("validation", config.validation.prompts)
+        test = self._prompts("test", config.test.prompts)
+        check_unseen(
+            (prompt.request_id for prompt in test),
+            {
+                "validation": [prompt.request_id for prompt in validation],
+                **({} if tuning is None else tuning.seen),
+            },
+        )
+        self._validation = encode(validation, pair.encode_prompt)
+        self._test = encode(test, pair.encode_prompt)
 
     def run(self) -> Evaluation:
         config = self._config
@@ -144,14 +151,15 @@ class _Evaluator:
         finalists = [entry.cell for entry in ranked[: config.finalists]]
         cells = [ours.cell(cell) for cell in finalists]
         methods: list[Method] = [plain, *ours.control(), *cells, *ours.rules(), *learned]
+        methods += ours.peers(self._reference)
         samples = self._measure("test", methods, self._test, config.test.repeats)
-        return self._finish(ranked, finalists, samples, [method.name for method in methods])
+        return self._finish(ranked, samples, [method.name for method in methods])
 
-    def _requests(self, split: Any, count: int) -> list[Request]:
+    def _prompts(self, split: Split, count: int) -> list[Prompt]:
         prompts = load_prompts(self._config.prompts, split, count, self._config.seeds.prompts)
         if len(prompts) < count:
             say(f"{split}: {count} prompts asked for, {len(prompts)} exist")
-        return encode(prompts, self._pair.encode_prompt)
+        return prompts
 
     def _costs(self, session: DecoderSession, size_grid: Sequence[int]) -> MeasuredCosts:
         """What the policy is told about this machine; kept, so a resumed run tells the same."""
@@ -206,54 +214,27 @@ class _Evaluator:
                 finished=finished,
                 on_block=lambda block: self._store.append(phase, block),
                 bar=bar,
+                meter=Meter(self._pair.device),
             )
         return before + now
 
     def _finish(
-        self,
-        ranked: Sequence[Ranked],
-        finalists: Sequence[Cell],
-        samples: Sequence[Sample],
-        methods: Sequence[str],
+        self, ranked: Sequence[Ranked], samples: Sequence[Sample], methods: Sequence[str]
     ) -> Evaluation:
         config = self._config
-        strata = {request.prompt_id: request.domain for request in self._test}
-        intervals = Intervals(samples, strata, config.bootstrap_resamples, config.seeds.bootstrap)
         rule = new_rule(config.pair.sampling)
         divergences = compare_outputs(samples, self._test, self._reference, rule)
-        against = {cell: intervals.versus(PLAIN, cell.name)["ratio"] for cell in finalists}
-        hindsight = max(finalists, key=lambda cell: against[cell])
-        best = ranked[0]
-        judged = POLICY in methods
-        payload = {
-            "results": [intervals.result(method) for method in methods],
-            "best_fixed": {**_cell(best.cell), "speedup": against[best.cell]},
-            "best_fixed_hindsight": {**_cell(hindsight), "speedup": against[hindsight]},
-            "policy_vs_best_fixed": intervals.versus(best.cell.name, POLICY) if judged else None,
-            "policy_vs_plain": intervals.versus(PLAIN, POLICY) if judged else None,
-            "beside_vs_best_fixed": {
-                name: intervals.versus(best.cell.name, name)
-                for name in map(config.named, config.beside)
-            },
-            "identical_outputs": identical_prompts(self._test, divergences),
-            "prompts": len(self._test),
-            "repeats": config.test.repeats,
-            "provenance": {
-                **self._provenance,
-                "config_hash": self._key,
-                "pair": self._pair.fingerprint(),
-            },
+        found = Findings(config, self._test, samples, methods, ranked, divergences, self._tuning)
+        origin = {
+            **self._provenance,
+            "config_hash": self._key,
+            "pair": self._pair.fingerprint(),
+            "tuned_on": None if self._tuning is None else dict(self._tuning.origin),
         }
-        details = details_of(samples, self._test, intervals, ranked, divergences, methods)
-        details["config"] = config.model_dump(mode="json")
+        payload, details = {**found.payload(), "provenance": origin}, found.details()
         write_report(self._folder, {"schema": SCHEMA, **payload}, details)
-        say(f"report: {self._folder}/report.md, {self._folder}/report.json, {self._folder}/plots/")
-        faults = tuple(entry for entry in divergences if not entry.near_tie)
-        return Evaluation(payload, details, self._folder, faults)
-
-
-def _cell(cell: Cell) -> dict[str, int]:
-    return {"depth": cell.depth, "size": cell.size}
+        say(f"report: {self._folder}/report.html (also report.md, report.csv, report.json, plots/)")
+        return Evaluation(payload, details, self._folder, found.faults)
 
 
 def ranked_on_traces(tuning: Tuning) -> list[Ranked]:

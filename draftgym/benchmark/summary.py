@@ -168,7 +168,8 @@ class Intervals:
         return totals(self.samples, method, emitting_prompts(self.samples))
 
     def result(self, method: str) -> dict[str, Any]:
-        """One row of `results`; `ci95` belongs to `ms_per_token`."""
+        """One row of `results`; `ci95` belongs to `ms_per_token`, no rounds have no tokens each."""
+        rounds = rounds_of(self.samples, method)
         pace = time_per_token(
             self.totals(method), self.strata, resamples=self.resamples, seed=self.seed
         )
@@ -176,7 +177,7 @@ class Intervals:
             "method": method,
             "ms_per_token": 1e3 * pace.estimate,
             "ci95": [1e3 * pace.low, 1e3 * pace.high],
-            "tau_emitted": acceptance(rounds_of(self.samples, method)).tau_emitted,
+            "tau_emitted": acceptance(rounds).tau_emitted if rounds else None,
             "speedup": self.versus(PLAIN, method)["ratio"],
         }
 

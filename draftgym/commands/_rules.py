@@ -77,12 +77,16 @@ def tuning_of(config: EvaluateConfig, folder: Path, inputs: Inputs) -> Tuning:
     return Tuning(
         space,
         tuple(TunedRule.from_data(rule) for rule in known["rules"]),
-        tuple(entry.prompt_id for entry in policy.sequences),
-        tuple(entry.prompt_id for entry in validation.sequences),
+        _requests(policy),
+        _requests(validation),
         known["plain_seconds_per_token"],
         origin,
         known["details"],
     )
+
+
+def _requests(trace: Trace) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry.request_id or entry.prompt_id for entry in trace.sequences))
 
 
 def space_of(trace: Trace, table: LatencyTable) -> Space:

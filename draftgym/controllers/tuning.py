@@ -124,8 +124,8 @@ class Tuning:
     Attributes:
         space: What rounds allow and cost.
         rules: Tuned, in the order asked for.
-        fitted_on: Ids of the prompts of the policy trace.
-        tuned_on: Ids of those of the validation trace.
+        fitted_on: Requests of the policy trace, without their languages.
+        tuned_on: Those of the validation trace.
         plain_seconds_per_token: Of plain decoding on the validation trace.
         origin: Paths and hashes of the traces and the latency table, plain data.
         details: What a report says about them besides (`bounds`, `reliability`), plain data.
@@ -138,6 +138,14 @@ class Tuning:
     plain_seconds_per_token: float
     origin: Mapping[str, Any]
     details: Mapping[str, Any]
+
+    @property
+    def seen(self) -> dict[str, tuple[str, ...]]:
+        """Requests that rules have learned from, by the trace that holds them."""
+        return {
+            self.origin["policy_trace"]: self.fitted_on,
+            self.origin["validation_trace"]: self.tuned_on,
+        }
 
     def of(self, name: str) -> TunedRule:
         """One of the rules."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from draftgym.commands import _inputs, _newest, _rules, calibrate
 from draftgym.commands._inputs import Inputs
 from draftgym.commands._newest import with_newest
 from draftgym.commands._rules import tuning_of
+from draftgym.costs.samples import LatencyError
 from draftgym.decoder.pair import ModelPair
+from draftgym.errors import ConfigurationError
 from draftgym.prompts import load_prompts
 from draftgym.runtime import load_controller
 from draftgym.traces import run
@@ -91,7 +94,7 @@ def test_rules_are_tuned_once_and_measured(
     monkeypatch.setattr(_rules, "tune_all", None)  # a second tuning would fail
     assert tuning_of(plan, tmp_path, inputs) == tuning
     assert [rule.name for rule in tuning.rules] == list(RULES)
-    assert len(tuning.fitted_on) == 24 and len(tuning.tuned_on) == 12
+    assert len(tuning.fitted_on) > 10 and tuning.of("fixed").prompts == 12
     assert set(tuning.fitted_on).isdisjoint(tuning.tuned_on)
     bounds = {row["method"] for row in tuning.details["bounds"]["methods"]}
     assert {"information bound", "clairvoyant", "random depth and size, simulated"} <= bounds
@@ -107,7 +110,15 @@ def test_rules_are_tuned_once_and_measured(
     assert found.payload["results"][1]["speedup"] == pytest.approx(1.0)
     assert "random depth and size" in methods
     assert found.payload["identical_outputs"] == 6 and not found.faults
+    assert found.payload["baseline_tuned"].keys() == {"ok", "why"}
     kept = json.loads((tmp_path / "report.json").read_text())
+    told = {rule["name"]: rule for rule in kept["details"]["rules"]}
+    assert told["random depth and size"]["tuned_on"]["prompts"] == 12
+    assert kept["details"]["measures"]["plain"]["all"]["target_rows_per_token"] == 1.0
+    control = next(
+        row for row in kept["details"]["comparisons"] if row["method"] == "plain, once more"
+    )
+    assert control["verdict"] == "no significant difference"
     assert kept["details"]["validation"][0]["prompts"] == 12
 
 
@@ -124,6 +135,56 @@ def test_other_traces_are_tuned_on_anew(
     file.write_text("{")
     assert tuning_of(plan, tmp_path, inputs).rules == first.rules
     assert json.loads(file.read_text())["origin"]["key"] == first.origin["key"]
+
+
+def test_test_prompts_that_rules_have_seen_are_refused(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs
+) -> None:
+    plan = config(pair, tmp_path, runs, rules=("fixed",))
+    tuning = tuning_of(plan, tmp_path, inputs)
+    leaked = load_prompts(plan.prompts, "test", plan.test.prompts)[0].request_id
+    with pytest.raises(ConfigurationError, match=rf"trace-policy: prompt '{leaked}' is a test"):
+        evaluate(
+            plan,
+            pair=pair,
+            reference=Reference(tiny_model),
+            tuning=replace(tuning, fitted_on=(*tuning.fitted_on, leaked)),
+        )
+
+
+def test_a_latency_table_from_elsewhere_is_refused(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs
+) -> None:
+    stale = json.loads((runs / "table" / "latency.json").read_text())
+    stale["fingerprint"]["threads"] += 1
+    file = tmp_path / "stale.json"
+    file.write_text(json.dumps(stale))
+    plan = config(pair, tmp_path, runs)
+    given = plan.model_copy(
+        update={"tuned_on": plan.tuned_on.model_copy(update={"table": str(file)})}
+    )
+    with pytest.raises(LatencyError, match=r"measured elsewhere: fingerprint\.threads"):
+        tuning_of(given, tmp_path, inputs)
+
+
+def test_transformers_decodes_the_same_prompts(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "plots", lambda results, details: {})
+    peers = ("generate", "prompt_lookup", "assistant")
+    plan = config(pair, tmp_path, runs, rules=("fixed",), peers=peers, assistant_layers=1)
+    found = evaluate(
+        plan,
+        pair=pair,
+        reference=Reference(tiny_model),
+        clock=FakeClock(),
+        tuning=tuning_of(plan, tmp_path, inputs),
+    )
+    theirs = [name for name in found.details["measures"] if name.startswith("transformers")]
+    assert len(theirs) == 3
+    for name in theirs:
+        assert found.details["measures"][name]["all"]["identical_outputs"] == 6
+        assert found.details["measures"][name]["all"]["tau_emitted"] is None
 
 
 def test_rules_without_tuning_are_refused(tmp_path: Path, pair: ModelPair) -> None:
