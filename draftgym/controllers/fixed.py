@@ -9,7 +9,7 @@ from draftgym.decoder.controllers import FixedController, RandomController
 from draftgym.state import Controller
 
 DEPTHS = (0, 1, 2, 3, 4, 6)
-SIZES = (2, 3, 4, 6, 8, 12, 16, 32)
+SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 class FixedRule(Rule):
