@@ -27,11 +27,13 @@ class PolicyCard:
         pair: Fingerprint of the model pair.
         hardware: Fingerprint of the machine.
         costs: Costs measured before training.
+        law: How tokens were decided, `SamplingConfig.law`.
     """
 
     pair: Mapping[str, Any]
     hardware: Mapping[str, Any]
     costs: Mapping[str, Any]
+    law: str = "greedy"
 
 
 def export_head(tensors: Mapping[str, torch.Tensor], normaliser: Normaliser | None) -> PolicyHead:
@@ -92,7 +94,7 @@ def export_heads(
         reward=reward,
         pair=card.pair,
         hardware=card.hardware,
-        training={**summary, "costs": dict(card.costs)},
+        training={**summary, "costs": dict(card.costs), "law": card.law},
         fallback=dict(fallback or {}),
     )
 

@@ -33,6 +33,9 @@ from policies.config import PolicyName, PPOConfig
 from policies.export import PolicyCard, export_heads
 from policies.ppo_replay import Environments, ReplayPPOConfig, learn_on_replays
 
+METHOD = "learning to draft"
+"""In the summary of the training, by which such a policy is told from ours."""
+
 REQUESTS = 16
 """Replayed at once: 8 decisions of each make a rollout."""
 
@@ -99,5 +102,5 @@ def learn_as_published(
     )
     assert policy.size is not None and policy.depth is not None  # both have learned
     heads: dict[PolicyName, PolicyHead] = {"size": policy.size, "depth": policy.depth}
-    training = {"method": "learning to draft", "decisions": config.decisions, "seed": seed}
+    training = {"method": METHOD, "decisions": config.decisions, "seed": seed}
     return export_heads(layout, heads, {"kind": "throughput"}, card, training)

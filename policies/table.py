@@ -90,13 +90,14 @@ def learn_table(
         ]
     splits = int((spent <= (1 + NEAR_BEST) * spent.min()).argmax())
     best = nested_tables(trace, times, layout, costs, rows)[splits]
+    known = card or PolicyCard({}, {}, {})
     training = {
         "method": "greedy policy tree",
         "costs": asdict(costs),
+        "law": known.law,
         "trace_positions": len(trace),
         "held_out_ms_per_token_by_splits": 1e3 * spent / _tokens(trace),
     }
-    known = card or PolicyCard({}, {}, {})
     return ThresholdTable(layout, best.root, known.pair, known.hardware, plain(training))
 
 

@@ -10,6 +10,7 @@ from draftgym.benchmark.statistics import RESAMPLES
 from draftgym.controllers.registry import rule_named
 from draftgym.decoder.config import DrafterConfig, PairConfig
 from draftgym.prompts import PromptSource
+from draftgym.traces.config import TRACED_DRAFTERS
 
 
 class Cell(BaseModel):
@@ -171,6 +172,12 @@ class EvaluateConfig(BaseModel):
                 raise ValueError(f"rules: {error}") from error
         if bool(self.cells) == ("fixed" in self.rules):
             raise ValueError("cells, rules: give either cells to race or the rule `fixed`")
+        kind = self.pair.drafter.kind
+        if self.rules and kind not in TRACED_DRAFTERS:
+            raise ValueError(
+                f"rules: tuned on traces, and {kind!r} cannot be traced; "
+                f"accepted drafters: {', '.join(TRACED_DRAFTERS)}; or give `cells` alone"
+            )
         if self.peers and self.pair.sampling.rule_name != "greedy":
             raise ValueError("peers: Transformers has other random numbers; only greedy compares")
         check_comparable(self.pair)

@@ -15,6 +15,7 @@ from draftgym.controllers.tuning import Tuning
 from draftgym.decoder.controllers import FixedController, PlainController
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.session import DecoderSession
+from draftgym.errors import ConfigurationError
 from draftgym.provenance import hardware
 from draftgym.runtime import load_controller
 from draftgym.state import MeasuredCosts
@@ -95,7 +96,10 @@ class Contenders:
             "prompt_lookup": lambda: prompt_lookup(model, self._clock, stops),
             "assistant": lambda: assisted(model, self._clock, stops, layers=layers),
         }
-        return [makers[peer]() for peer in self._config.peers]
+        try:
+            return [makers[peer]() for peer in self._config.peers]
+        except ConfigurationError as error:
+            raise ConfigurationError(f"assistant_layers: {error}") from error
 
     def _learned(self, name: str, path: str, costs_of: CostsOf) -> SessionMethod:
         pair = self._pair

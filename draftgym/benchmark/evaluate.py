@@ -1,6 +1,6 @@
-"""The evaluator: plain decoding, tuned fixed cells and a learned policy, on the same prompts.
+"""The evaluator: plain decoding, fixed cells, rules, policies and peers on the same prompts.
 
-Fixed cells are tuned on validation prompts and judged on test prompts, which nothing else
+What is tuned is tuned on validation prompts and judged on test prompts, which nothing else
 sees. Every block goes to disk when it is complete, so a stopped evaluation goes on.
 """
 
@@ -33,6 +33,7 @@ from draftgym.benchmark.runner import (
 )
 from draftgym.benchmark.samples import SampleStore, finished_blocks
 from draftgym.benchmark.summary import (
+    POLICY,
     Ranked,
     compare_outputs,
     rank_cells,
@@ -143,6 +144,8 @@ class _Evaluator:
         say(f"{self._pair.device}, {self._pair.dtype}; {self._pair.generation.describe()}")
         write_json(self._folder / "config.json", config)
         ours = Contenders(config, self._pair, self._clock, self._tuning)
+        # What cannot be loaded shows before anything is measured.
+        peers = ours.peers(self._reference)
         plain, learned = ours.plain(), ours.learned(self._costs)
         if self._tuning is not None and "fixed" in config.rules:
             ranked = ranked_on_traces(self._tuning)
@@ -151,9 +154,19 @@ class _Evaluator:
         finalists = [entry.cell for entry in ranked[: config.finalists]]
         cells = [ours.cell(cell) for cell in finalists]
         methods: list[Method] = [plain, *ours.control(), *cells, *ours.rules(), *learned]
-        methods += ours.peers(self._reference)
+        methods += peers
         samples = self._measure("test", methods, self._test, config.test.repeats)
         return self._finish(ranked, samples, [method.name for method in methods])
+
+    def _policies(self) -> dict[str, Any]:
+        """What the learned methods are: path and how they were learned."""
+        config = self._config
+        named = {} if config.policy is None else {POLICY: config.policy}
+        named |= {config.named(path): path for path in config.beside}
+        return {
+            name: {"path": path, "training": dict(load_controller(path).training)}
+            for name, path in named.items()
+        }
 
     def _prompts(self, split: Split, count: int) -> list[Prompt]:
         prompts = load_prompts(self._config.prompts, split, count, self._config.seeds.prompts)
@@ -166,7 +179,7 @@ class _Evaluator:
         file = self._folder / "costs.json"
         if file.is_file():
             known = json.loads(file.read_text(encoding="utf-8"))
-            if known.pop("key") == self._key:
+            if known.pop("key") == [self._key, list(size_grid)]:
                 return MeasuredCosts(**known)
         table = cost_table(self._config.pair.drafter, size_grid)
         rounds = self._config.cost_rounds
@@ -174,7 +187,7 @@ class _Evaluator:
             curve = measure_costs(
                 session, self._validation, table, rounds_per_setting=rounds, bar=bar
             )
-        write_json(file, {"key": self._key, **asdict(curve.measured)})
+        write_json(file, {"key": [self._key, list(size_grid)], **asdict(curve.measured)})
         return curve.measured
 
     def _race(self, plain: Method, fixed: Mapping[Cell, Method]) -> list[Ranked]:
@@ -230,6 +243,7 @@ class _Evaluator:
             "config_hash": self._key,
             "pair": self._pair.fingerprint(),
             "tuned_on": None if self._tuning is None else dict(self._tuning.origin),
+            "policies": self._policies(),
         }
         payload, details = {**found.payload(), "provenance": origin}, found.details()
         write_report(self._folder, {"schema": SCHEMA, **payload}, details)
@@ -273,7 +287,17 @@ def _identity(
         "pair": pair.fingerprint(),
         "origin": {
             name: origin[name]
-            for name in ("commit", "versions", "cpu", "cores", "threads", "device", "dtype")
-        },
+            for name in (
+                "commit",
+                "uncommitted_changes",
+                "versions",
+                "cpu",
+                "cores",
+                "threads",
+                "device",
+                "dtype",
+            )
+        }
+        | {"gpu": origin.get("gpu")},
     }
     return hashlib.sha256(dump_json(parts).encode()).hexdigest()[:16]

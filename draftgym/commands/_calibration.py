@@ -84,6 +84,7 @@ class Calibration:
             known["pair"],
             {name: known[name] for name in HARDWARE},
             {"plain_seconds": self.plain_seconds, **asdict(self.costs)},
+            known.get("law", "greedy"),
         )
 
     def describe(self) -> str:
@@ -159,7 +160,7 @@ def measure(
     reading = reading_seconds(session, requests)
     table = LatencyTable.from_records(
         measured.records,
-        fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads),
+        fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads, pair.config.sampling.law),
         _decisions(config, clock, reading),
         openings=measured.openings,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from draftgym.costs.table import TABLE as TABLE_FILE
 from draftgym.decoder.config import PairConfig
 from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.errors import ConfigurationError
+from draftgym.features import DEFAULT_SIZE_GRID
 from draftgym.prompts import PromptSource, Split, load_prompts
 from draftgym.runtime.folder import first_difference
 from draftgym.traces.config import TraceConfig
@@ -88,15 +90,9 @@ class Inputs:
         if given is not None:
             return given
         length = "" if max_new_tokens is None else f"-{max_new_tokens}"
-        output = self._runs / (("trace" if split == "policy" else f"trace-{split}") + length)
-        changes: dict[str, Any] = (
-            {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
-        )
-        if self._config is not None:
-            changes["pair"] = self._config
-        config = TraceConfig(
-            split=split, count=count, output=str(output), prompts=self._prompts, **changes
-        )
+        name = ("trace" if split == "policy" else f"trace-{split}") + length
+        output = self._runs / (name + self._suffix())
+        config = self.trace_config(split, count, max_new_tokens, str(output))
         pair = self.pair(config.pair)
         plan = config.plan(pair.fingerprint())
         found = newest_trace(
@@ -106,7 +102,7 @@ class Inputs:
             count = len(load_prompts(config.prompts, split, config.count, config.seed))
             minutes = count * (config.max_new_tokens - 1) * POSITION_SECONDS / 60
             say(
-                f"no trace of the {split} split of the default pair under {self._runs}/: tracing "
+                f"no trace of the {split} split of this pair under {self._runs}/: tracing "
                 f"{count} prompts into {output}, some {minutes:.0f} min on two cores"
             )
             make_trace(config, output, pair=pair)
@@ -137,7 +133,7 @@ class Inputs:
             )
         found = newest_table(self._runs, self.fingerprint())
         if found is None:
-            folder = self._runs / "calibration"
+            folder = self._runs / f"calibration{self._suffix()}"
             say(
                 f"no latency table of this pair, machine and versions under {self._runs}/: "
                 f"measuring one into {folder}, about a minute"
@@ -147,12 +143,48 @@ class Inputs:
         say(f"latency table: {found}")
         return str(found)
 
+    def trace_config(
+        self,
+        split: Split,
+        count: int | None = None,
+        max_new_tokens: int | None = None,
+        output: str = "",
+    ) -> TraceConfig:
+        """What a trace of this pair is made by; sizes end at the drafter's largest.
+
+        Args:
+            split: That the prompts come from.
+            count: Prompts; all when None.
+            max_new_tokens: Budget per request; that of `TraceConfig` when None.
+            output: Folder.
+        """
+        changes: dict[str, Any] = {"prompts": self._prompts}
+        if max_new_tokens is not None:
+            changes["max_new_tokens"] = max_new_tokens
+        if output:
+            changes["output"] = output
+        if self._config is not None:
+            most = self._config.drafter.max_size
+            sizes = tuple(size for size in DEFAULT_SIZE_GRID if size <= most)
+            changes |= {"pair": self._config, "size_grid": sizes}
+        return TraceConfig(split=split, count=count, **changes)
+
+    def _suffix(self) -> str:
+        """Of folders, so that those of other pairs and prompts do not meet the default's."""
+        mine = self.trace_config("policy")
+        if mine == TraceConfig():
+            return ""
+        told = mine.model_dump_json(include={"pair", "prompts", "size_grid"})
+        return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
     def fingerprint(self) -> dict[str, Any]:
         """Of the pair and this machine, as a latency table must have it."""
         config = self._train_config()
         pair = self.pair(config.pair)
         with pinned_threads(config.pair.threads) as threads:
-            return fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads)
+            return fingerprint(
+                pair.fingerprint(), pair.device, pair.dtype, threads, pair.config.sampling.law
+            )
 
     def _train_config(self) -> TrainConfig:
         config = load_yaml(DEFAULT_CONFIG, TrainConfig)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
 
 from draftgym.benchmark.config import EvaluateConfig
 from draftgym.commands._inputs import RUNS, Inputs
+from draftgym.commands._rules import checked_trace, tuning_key
 from draftgym.commands._traced import open_learning
 from draftgym.commands.learn import learn
 from draftgym.console import say
 from draftgym.decoder.pair import ModelPair
 from draftgym.provenance import hardware
 from draftgym.runtime import PolicyError, load_controller
+from draftgym.storage import write_json
+from policies.learning_to_draft import METHOD as PUBLISHED_METHOD
 
 TABLE_LABEL = "learned table"
 PUBLISHED_LABEL = "Learning to Draft, as published"
 TABLE_ROWS = 8
 """Of the threshold table that is learned beside networks."""
+ORIGIN = "origin.json"
+"""Says what a policy that an evaluation learned hangs on."""
 
 
 def with_newest(config: EvaluateConfig, folder: Path, inputs: Inputs) -> EvaluateConfig:
@@ -28,58 +34,71 @@ def with_newest(config: EvaluateConfig, folder: Path, inputs: Inputs) -> Evaluat
         config: Of the evaluation.
         folder: Of the evaluation; a policy that must be learned goes to its `learned/`.
         inputs: Finds or makes what is learned from.
-
     """
     pair = inputs.pair(config.pair)
-    files = [*RUNS.glob("*/policy/policy.json"), *(folder / "learned").glob("policy/policy.json")]
-    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
-    found = next((file.parent for file in files if fits(file.parent, pair)), None)
+    files = sorted(
+        RUNS.glob("*/policy/policy.json"), key=lambda file: file.stat().st_mtime, reverse=True
+    )
+    found = next((file.parent for file in files if _is_ours(file.parent, pair)), None)
     if found is None:
-        say("no policy of this pair and machine under runs/: learning one from the policy trace")
-        sources = config.tuned_on
-        known = open_learning(sources.policy_trace, sources.table, inputs)
-        found = learn(known, folder / "learned", table_rows=TABLE_ROWS).policy
+        say("no policy of this pair, law and machine under runs/: learning one")
+        found = _learned(config, folder / "learned", inputs, table_rows=TABLE_ROWS)
     say(f"policy: {found}")
-    table = found.parent / "table.json"
-    changes: dict[str, Any] = {"policy": str(found)}
-    if table.is_file() and str(table) not in config.beside:
-        changes["beside"] = (str(table), *config.beside)
-        changes["labels"] = {str(table): TABLE_LABEL, **config.labels}
+    table = str(found.parent / "table.json")
+    beside = [path for path in config.beside if path not in (str(found), table)]
+    changes: dict[str, Any] = {"policy": str(found), "beside": tuple(beside)}
+    if Path(table).is_file():
+        changes["beside"] = (table, *beside)
+        changes["labels"] = {table: TABLE_LABEL, **config.labels}
     return EvaluateConfig.model_validate({**dict(config), **changes})
 
 
 def with_published(config: EvaluateConfig, folder: Path, inputs: Inputs) -> EvaluateConfig:
-    """The configuration with Learning to Draft beside the policy, learned once per folder.
+    """The configuration with Learning to Draft beside the policy.
 
     Args:
         config: Of the evaluation.
         folder: Of the evaluation; the policy goes to its `learning_to_draft/`.
         inputs: Finds or makes what is learned from.
     """
-    home = folder / "learning_to_draft"
-    path = home / "policy"
-    if not fits(path, inputs.pair(config.pair)):
-        say("learning as Learning to Draft does, some two minutes")
-        known = open_learning(config.tuned_on.policy_trace, config.tuned_on.table, inputs)
-        path = learn(known, home, as_published=True).policy
+    path = _learned(config, folder / "learning_to_draft", inputs, as_published=True)
     changes = {
+        "learning_to_draft": False,  # it is beside now
         "beside": (*config.beside, str(path)),
         "labels": {**config.labels, str(path): PUBLISHED_LABEL},
     }
     return EvaluateConfig.model_validate({**dict(config), **changes})
 
 
-def fits(path: Path, pair: ModelPair) -> bool:
-    """Whether a policy is of this pair and was learned on this machine.
+def _learned(config: EvaluateConfig, home: Path, inputs: Inputs, **how: Any) -> Path:
+    """A policy learned from the policy trace, once for the same trace, costs and code."""
+    trace = inputs.trace(config.tuned_on.policy_trace, "policy")
+    table = inputs.table(config.tuned_on.table, checked_trace(config, inputs, trace, "policy"))
+    key = tuning_key(config, [trace], table)
+    if not _has_key(home / ORIGIN, key):
+        say(f"learning a policy into {home}, a minute or two")
+        learn(open_learning(trace, table, inputs), home, seed=config.seeds.order, **how)
+        write_json(home / ORIGIN, {"key": key, "trace": trace, "table": table})
+    return home / "policy"
 
-    Args:
-        path: Its folder.
-        pair: Loaded.
-    """
+
+def _has_key(file: Path, key: str) -> bool:
+    try:
+        return bool(json.loads(file.read_text(encoding="utf-8"))["key"] == key)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # none, or damaged
+
+
+def _is_ours(path: Path, pair: ModelPair) -> bool:
+    """Whether a policy is of this pair, law and machine, and no rival."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # another machine is only warned about
         try:
-            load_controller(path, pair.fingerprint(), hardware(pair.device, pair.dtype))
+            found = load_controller(path, pair.fingerprint(), hardware(pair.device, pair.dtype))
         except (PolicyError, UserWarning):
             return False
-    return True
+    told = found.training
+    return (
+        told.get("law", "greedy") == pair.config.sampling.law
+        and told.get("method") != PUBLISHED_METHOD
+    )

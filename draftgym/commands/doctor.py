@@ -124,7 +124,9 @@ def doctor(
     clock = WallClock(pair.device) if clock is None else clock
     say(f"{pair.device}, {pair.dtype}; {pair.generation.describe()}")
     with pinned_threads(config.threads) as threads:
-        known = fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads)
+        known = fingerprint(
+            pair.fingerprint(), pair.device, pair.dtype, threads, pair.config.sampling.law
+        )
         figures, cells, error = _examine(pair, clock, prompts, seconds, known, load)
         extra = {"pair": pair.fingerprint(), "load_per_core_before": load}
         origin = provenance(pair.device, pair.dtype, extra)

@@ -1,4 +1,4 @@
-"""Compare plain decoding, tuned fixed cells and a policy; writes a report."""
+"""Compare plain decoding, published rules, learned policies and Transformers; writes a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from draftgym.benchmark.evaluate import SCHEMA, Evaluation, evaluate
 from draftgym.commands._dashboard import log_evaluation
 from draftgym.commands._inputs import Inputs
 from draftgym.commands._newest import with_newest, with_published
-from draftgym.commands._rules import tuning_of
+from draftgym.commands._rules import tuning_of, with_paths
+from draftgym.commands._settled import forget, settle, settled
 from draftgym.configuration import read_yaml, validate
 from draftgym.console import print_result, say
 from draftgym.locking import exclusive
@@ -24,7 +25,7 @@ from policies.logging import wandb_mode
 
 @dataclass(frozen=True)
 class Arguments:
-    """Fixed cells are tuned on validation prompts and judged on test prompts.
+    """What is tuned is tuned on validation prompts, and all is judged on test prompts.
 
     Blocks that a stopped run finished are kept: the same command goes on. Exits with 1 if an
     output differs from plain decoding other than at a near-tie of the target.
@@ -73,16 +74,22 @@ def main(argv: Sequence[str]) -> int:
     return 1 if result.faults else 0
 
 
-def _evaluate(config: EvaluateConfig) -> Evaluation:
-    """Tune on traces what is tuned there, then measure."""
-    if not (config.rules or config.policy == NEWEST or config.learning_to_draft):
-        return evaluate(config)
-    inputs = Inputs(config=config.pair, prompts=config.prompts)
-    folder = Path(config.output)
+def _evaluate(asked: EvaluateConfig) -> Evaluation:
+    """Tune and learn on traces what is not given, then measure."""
+    if not (asked.rules or asked.policy == NEWEST or asked.learning_to_draft):
+        return evaluate(asked)
+    folder = Path(asked.output)
     with exclusive(folder):
+        config = settled(asked, folder)
+        inputs = Inputs(config=config.pair, prompts=config.prompts)
         tuning = tuning_of(config, folder, inputs) if config.rules else None
+        if tuning is not None:
+            config = with_paths(config, tuning)
         if config.policy == NEWEST:
             config = with_newest(config, folder, inputs)
         if config.learning_to_draft:
             config = with_published(config, folder, inputs)
-    return evaluate(config, pair=inputs.pair(config.pair), tuning=tuning)
+        settle(asked, config, folder)
+    found = evaluate(config, pair=inputs.pair(config.pair), tuning=tuning)
+    forget(folder)
+    return found

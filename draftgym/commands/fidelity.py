@@ -67,7 +67,9 @@ def main(argv: Sequence[str]) -> int:
     load = other_load()
     pair = inputs.pair(config.pair)
     with pinned_threads(config.pair.threads) as threads:
-        here = fingerprint(pair.fingerprint(), pair.device, pair.dtype, threads)
+        here = fingerprint(
+            pair.fingerprint(), pair.device, pair.dtype, threads, pair.config.sampling.law
+        )
         table = LatencyTable.load(file, here)
         session = traced.session(pair, WallClock(pair.device))
         cells = spread_cells(config.pair.drafter, config.size_grid, arguments.cells)

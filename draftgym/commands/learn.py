@@ -34,9 +34,13 @@ class Arguments:
 
     trace: Annotated[str | None, POLICY_TRACE] = None
     table: Annotated[str | None, TABLE] = None
-    output: Annotated[str, tyro.conf.arg(help="Folder; the policy goes to OUTPUT/policy.")] = (
-        "runs/learned"
-    )
+    output: Annotated[
+        str | None,
+        tyro.conf.arg(
+            help="Folder; the policy goes to OUTPUT/policy. Absent: runs/learned, or "
+            "runs/learning-to-draft as published."
+        ),
+    ] = None
     as_published: Annotated[
         bool, tyro.conf.arg(help="PPO as in Learning to Draft, as long as the paper's.")
     ] = False
@@ -74,9 +78,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments.steps < 1:
         raise ConfigurationError(f"--steps: must be at least 1, got {arguments.steps}")
     known = open_learning(arguments.trace, arguments.table)
+    usual = "runs/learning-to-draft" if arguments.as_published else "runs/learned"
     found = learn(
         known,
-        Path(arguments.output),
+        Path(arguments.output or usual),
         steps=arguments.steps,
         seed=arguments.seed,
         table_rows=arguments.table_rows,

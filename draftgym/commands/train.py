@@ -97,9 +97,15 @@ def read_plan(config: TrainConfig, file: Path) -> EvaluateConfig | None:
     except ValueError as error:
         raise ConfigurationError(f"{file}: evaluate: {error}") from error
     try:
-        return load_yaml(file.parent / config.evaluate, EvaluateConfig)
+        plan = load_yaml(file.parent / config.evaluate, EvaluateConfig)
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: evaluate: {error}") from error
+    if plan.rules or plan.policy is not None or plan.learning_to_draft:
+        raise ConfigurationError(
+            f"{file}: evaluate: {config.evaluate} compares more than a run can; name one that "
+            "races `cells`, and give this one to `python evaluate.py` when the run has ended"
+        )
+    return plan
 
 
 def train(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draftgym.controllers.base import Fitted, Rule, Settings, Space
+from draftgym.controllers.base import GRID_LIMIT, Fitted, Rule, Settings, Space
 from draftgym.decoder.controllers import FixedController, RandomController
 from draftgym.state import Controller
 
@@ -20,13 +20,15 @@ class FixedRule(Rule):
     source = "Leviathan et al. 2023, arXiv 2211.17192"
 
     def grid(self, space: Space) -> Sequence[Settings]:
-        return [
+        cells = [
             {"depth": depth, "size": size}
             for depth in DEPTHS
             if (depth or space.free_proposals) and depth <= space.max_depth
             for size in space.cell_sizes(depth)
-            if size in SIZES
+            if size in SIZES or size == 1
         ]
+        # A single token only where there is room: with look-ups larger sizes deserve it more.
+        return cells if len(cells) <= GRID_LIMIT else [c for c in cells if c["size"] > 1]
 
     def controller(self, space: Space, settings: Settings, fitted: Fitted, seed: int) -> Controller:
         return FixedController(int(settings["depth"]), int(settings["size"]))

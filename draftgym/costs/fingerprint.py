@@ -13,7 +13,11 @@ _VERSIONS = ("draftgym", "torch", "transformers", "numpy")
 
 
 def fingerprint(
-    pair_fingerprint: Mapping[str, Any], device: object, dtype: object, threads: int
+    pair_fingerprint: Mapping[str, Any],
+    device: object,
+    dtype: object,
+    threads: int,
+    law: str = "greedy",
 ) -> dict[str, Any]:
     """Everything that must be the same for measured times to hold.
 
@@ -22,14 +26,16 @@ def fingerprint(
         device: Device the models run on (text or `torch.device`).
         dtype: Number type the models run in (text or `torch.dtype`).
         threads: Threads that compute.
+        law: How tokens are decided, `SamplingConfig.law`: drawing takes time, too.
 
     Returns:
-        Plain data: `pair`, `device`, `gpu` (None on a CPU), `dtype`, `threads`, `cpu`, `cores`,
-        `versions`.
+        Plain data: `pair`, `law`, `device`, `gpu` (None on a CPU), `dtype`, `threads`, `cpu`,
+        `cores`, `versions`.
     """
     origin = provenance(device, dtype)
     return {
         "pair": plain(pair_fingerprint),
+        "law": law,
         "device": origin["device"],
         "gpu": plain(origin.get("gpu")),
         "dtype": origin["dtype"],

@@ -49,6 +49,11 @@ class ExportedController:
         return self._layout
 
     @property
+    def training(self) -> Mapping[str, Any]:
+        """How it was learned, plain data."""
+        return self.policy.training
+
+    @property
     def costs(self) -> MeasuredCosts:
         """Cost ratios seen in training, for a session that has not measured this machine."""
         return known_costs(self.policy.training)

@@ -147,6 +147,11 @@ class TableController:
         return self.table.layout
 
     @property
+    def training(self) -> Mapping[str, Any]:
+        """How it was learned, plain data."""
+        return self.table.training
+
+    @property
     def costs(self) -> MeasuredCosts:
         """Cost ratios seen in training, for a session that has not measured this machine."""
         return known_costs(self.table.training)

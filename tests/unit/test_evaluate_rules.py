@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,19 @@ from draftgym.benchmark import report
 from draftgym.benchmark.config import EvaluateConfig
 from draftgym.benchmark.evaluate import evaluate
 from draftgym.benchmark.reference import Reference
+from draftgym.benchmark.untrained import untrained_controller
 from draftgym.clock import FakeClock
 from draftgym.commands import _inputs, _newest, _rules, calibrate
 from draftgym.commands._inputs import Inputs
 from draftgym.commands._newest import with_newest
-from draftgym.commands._rules import tuning_of
+from draftgym.commands._rules import checked_trace, tuning_of
+from draftgym.commands._settled import forget, settle, settled
 from draftgym.costs.samples import LatencyError
 from draftgym.decoder.pair import ModelPair
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import load_prompts
-from draftgym.runtime import load_controller
+from draftgym.provenance import hardware
+from draftgym.runtime import load_controller, save_policy
 from draftgym.traces import run
 from draftgym.traces.config import TraceConfig
 from tests.tiny import tiny_model
@@ -207,6 +212,65 @@ def test_no_policy_at_hand_is_learned_once(
     load_controller(found.policy, pair.fingerprint())
     monkeypatch.setattr(_newest, "learn", None)  # a second learning would fail
     assert with_newest(plan, tmp_path, inputs) == found
+    again = {**json.loads((tmp_path / "learned" / "origin.json").read_text()), "key": "other"}
+    (tmp_path / "learned" / "origin.json").write_text(json.dumps(again))
+    with pytest.raises(TypeError, match="NoneType"):  # other costs or code: learned anew
+        with_newest(plan, tmp_path, inputs)
+
+
+def test_a_rival_or_another_law_is_not_the_newest_policy(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = tmp_path / "runs"
+    monkeypatch.setattr(_newest, "RUNS", shelf)
+    machine = hardware(pair.device, pair.dtype)
+    ours = replace(untrained_controller(8, 4).policy, pair=pair.fingerprint(), hardware=machine)
+    rival = {"method": "learning to draft"}
+    warm = {"law": "sampling at temperature 1"}
+    for age, (name, training) in enumerate({"rival": rival, "warm": warm, "ours": {}}.items()):
+        path = save_policy(shelf / name / "policy", replace(ours, training=training))
+        os.utime(path / "policy.json", (1e9 - age, 1e9 - age))
+    found = with_newest(config(pair, tmp_path, runs), tmp_path, inputs)
+    assert found.policy == str(shelf / "ours" / "policy") and found.beside == ()
+
+
+def test_an_unfinished_evaluation_goes_on_with_its_inputs(tmp_path: Path, pair: ModelPair) -> None:
+    asked = config(pair, tmp_path, policy="newest")
+    assert settled(asked, tmp_path) == asked
+    found = asked.model_copy(update={"policy": "runs/a/policy"})
+    settle(asked, found, tmp_path)
+    assert settled(asked, tmp_path) == found
+    other = asked.model_copy(update={"finalists": 3})
+    assert settled(other, tmp_path) == other
+    (tmp_path / "settled.json").write_text("{")
+    assert settled(asked, tmp_path) == asked
+    forget(tmp_path)
+    assert not (tmp_path / "settled.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"split": "test"}, r"tuned_on\.policy_trace: .*made of the test split"),
+        ({"fingerprint": {"target": "big"}}, r"tuned_on\.policy_trace: .*of another pair"),
+        ({"pair": {"sampling": {"temperature": 1.0}}}, "traced under 'sampling at temperature 1'"),
+    ],
+)
+def test_a_trace_of_something_else_is_refused(
+    tmp_path: Path,
+    pair: ModelPair,
+    runs: Path,
+    inputs: Inputs,
+    change: dict[str, Any],
+    message: str,
+) -> None:
+    folder = tmp_path / "trace"
+    shutil.copytree(runs / "trace-policy", folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["plan"] |= change
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ConfigurationError, match=message):
+        checked_trace(config(pair, tmp_path), inputs, str(folder), "policy")
 
 
 @pytest.mark.parametrize(
@@ -215,6 +279,7 @@ def test_no_policy_at_hand_is_learned_once(
         ({"rules": ["fixed", "best"]}, "rules: unknown rule 'best'; accepted: fixed"),
         ({"rules": ["fixed", "fixed"]}, "rules: each may be listed once"),
         ({"rules": ["random"]}, "cells, rules: give either"),
+        ({"pair": {"drafter": {"kind": "lm"}}}, "rules: tuned on traces, and 'lm' cannot"),
         ({"cells": [{"depth": 1, "size": 2}]}, "cells, rules: give either"),
         ({"peers": ["generate"], "pair": {"sampling": {"temperature": 1.0}}}, "only greedy"),
     ],

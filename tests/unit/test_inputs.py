@@ -17,6 +17,7 @@ from draftgym.configuration import load_yaml
 from draftgym.costs.find import newest_table
 from draftgym.costs.fingerprint import fingerprint
 from draftgym.costs.table import LatencyTable
+from draftgym.decoder.config import PairConfig, SamplingConfig
 from draftgym.errors import ConfigurationError
 from draftgym.runtime import load
 from draftgym.traces.config import TraceConfig
@@ -194,3 +195,30 @@ def test_learn_without_arguments(
     assert learn.main(["--steps", "10"]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert load(line["policy"], PAIR.fingerprint()).policy.training["steps"] == 10
+
+
+def test_other_pairs_and_laws_have_folders_of_their_own(
+    tmp_path: Path, loads: list[object]
+) -> None:
+    made: list[Path] = []
+
+    def make(config: TraceConfig, folder: Path, **_: object) -> None:
+        made.append(folder)
+
+    command.make_trace = make  # the fixture puts it back
+    warm = PairConfig.model_validate({"sampling": {"temperature": 1.0}})
+    small = PairConfig.model_validate({"drafter": {"max_size": 8}})
+    for config in (None, PairConfig(), warm, small):
+        Inputs(tmp_path, config).trace(None, "validation")
+    assert made[:2] == [tmp_path / "trace-validation"] * 2
+    assert len(set(made)) == 3
+    assert Inputs(tmp_path, small).trace_config("test").size_grid[-1] == 8
+
+
+def test_costs_of_greedy_decoding_are_not_those_of_sampling(tmp_path: Path) -> None:
+    greedy = fingerprint(PAIR.fingerprint(), PAIR.device, PAIR.dtype, torch.get_num_threads())
+    write_table(tmp_path / "greedy", 0)
+    assert newest_table(tmp_path, greedy) is not None
+    law = SamplingConfig(temperature=1.0, seed=3).law
+    assert law == SamplingConfig(temperature=1.0, seed=4).law != SamplingConfig().law
+    assert newest_table(tmp_path, {**greedy, "law": law}) is None

@@ -280,7 +280,10 @@ def test_a_table_of_another_machine_is_refused(tmp_path: Path) -> None:
 
 def test_fingerprint_names_what_makes_time() -> None:
     made = fingerprint({"drafter_kind": "eagle3"}, "cpu", "torch.float32", 2)
-    assert set(made) == {"pair", "device", "gpu", "dtype", "threads", "cpu", "cores", "versions"}
+    assert set(made) == {
+        "pair", "law", "device", "gpu", "dtype", "threads", "cpu", "cores", "versions",
+    }  # fmt: skip
+    assert made["law"] == "greedy"
     assert (made["dtype"], made["device"], made["gpu"], made["threads"]) == (
         "float32", "cpu", None, 2,
     )  # fmt: skip

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from draftgym.commands.train import read_plan
 from draftgym.configuration import load_yaml
 from draftgym.decoder.sources import parse_hub_id
+from draftgym.errors import ConfigurationError
 from policies.config import TrainConfig
 
 FOLDER = Path(__file__).parents[2] / "configs" / "train"
@@ -44,3 +46,11 @@ def test_a_draft_model_of_the_same_family() -> None:
 def test_runs_do_not_share_a_folder() -> None:
     runs = [load_yaml(path, TrainConfig).run for path in FOLDER.glob("*.yaml")]
     assert len(runs) == len(set(runs))
+
+
+def test_a_run_cannot_end_with_a_contest_of_rules() -> None:
+    file = FOLDER / "default.yaml"
+    config = load_yaml(file, TrainConfig)
+    assert read_plan(config, file) is not None
+    with pytest.raises(ConfigurationError, match=r"evaluate: ../evaluate/quick.yaml compares more"):
+        read_plan(config.model_copy(update={"evaluate": "../evaluate/quick.yaml"}), file)

@@ -49,8 +49,9 @@ class SamplingSettings(BaseModel):
         """Whether any token can be removed."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
-    def describe(self) -> str:
-        """One line for people."""
+    @property
+    def law(self) -> str:
+        """How tokens are decided; the seed is no part of it."""
         if self.greedy:
             return "greedy"
         parts = [f"sampling at temperature {self.temperature:g}"]
@@ -60,4 +61,8 @@ class SamplingSettings(BaseModel):
             parts.append(f"top-p {self.top_p:g}")
         if self.min_p > 0:
             parts.append(f"min-p {self.min_p:g}")
-        return ", ".join([*parts, f"seed {self.seed}"])
+        return ", ".join(parts)
+
+    def describe(self) -> str:
+        """One line for people."""
+        return self.law if self.greedy else f"{self.law}, seed {self.seed}"
