@@ -123,6 +123,7 @@ class Findings:
         return {
             "name": name,
             "title": about.title,
+            "short": about.short,
             "source": about.source,
             "settings": dict(rule.settings),
             "tuned_on": {

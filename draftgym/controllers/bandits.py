@@ -179,6 +179,7 @@ class Ucb1Rule(Rule):
 
     name = "ucb1"
     title = "BanditSpec: UCB over cells"
+    short = "BanditSpec UCB"
     source = "Hou et al. 2025, arXiv 2505.15141"
 
     def grid(self, space: Space) -> Sequence[Settings]:
@@ -200,6 +201,7 @@ class Exp3Rule(Rule):
 
     name = "exp3"
     title = "BanditSpec: EXP3 over cells"
+    short = "BanditSpec EXP3"
     source = "Hou et al. 2025, arXiv 2505.15141"
 
     def grid(self, space: Space) -> Sequence[Settings]:

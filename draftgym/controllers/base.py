@@ -114,12 +114,14 @@ class Rule(ABC):
 
     Attributes:
         name: In configurations and files.
-        title: In reports.
+        title: In reports; its live method goes by it.
+        short: The same in a word or two, for charts.
         source: The paper or file it follows.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    short: ClassVar[str]
     source: ClassVar[str]
 
     def fit(self, trace: Trace, times: Times, space: Space, seed: int) -> Fitted:

@@ -32,6 +32,7 @@ class C2TRule(Rule):
 
     name = "c2t"
     title = "C2T: classifier of tree nodes"
+    short = "C2T"
     source = "Huo et al. 2025, arXiv 2502.13652"
 
     def fit(self, trace: Trace, times: Times, space: Space, seed: int) -> Fitted:

@@ -87,6 +87,7 @@ class ConfidenceRule(Rule):
 
     name = "confidence"
     title = "Transformers' confidence threshold"
+    short = "confidence threshold"
     source = "Transformers 5, assistant_confidence_threshold"
 
     def grid(self, space: Space) -> Sequence[Settings]:

@@ -34,6 +34,7 @@ class DiscoRule(Rule):
 
     name = "disco"
     title = "DISCO: classifier of drafted tokens"
+    short = "DISCO"
     source = "Mamou et al. 2024, arXiv 2405.04304"
 
     def fit(self, trace: Trace, times: Times, space: Space, seed: int) -> Fitted:

@@ -48,6 +48,7 @@ class DynamicDepthRule(Rule):
 
     name = "ddd"
     title = "DDD: probability of the beam"
+    short = "DDD"
     source = "Brown et al. 2024, arXiv 2409.00142"
 
     def grid(self, space: Space) -> Sequence[Settings]:

@@ -45,6 +45,7 @@ class SvipRule(Rule):
 
     name = "svip"
     title = "SVIP: entropy of the draft law"
+    short = "SVIP"
     source = "Zhang et al. 2024, arXiv 2411.18462"
 
     def grid(self, space: Space) -> Sequence[Settings]:
@@ -99,6 +100,7 @@ class AdaEdlRule(Rule):
 
     name = "adaedl"
     title = "AdaEDL: entropy bound on acceptance"
+    short = "AdaEDL"
     source = "Agrawal et al. 2024, arXiv 2410.18351"
 
     def grid(self, space: Space) -> Sequence[Settings]:

@@ -17,6 +17,7 @@ class FixedRule(Rule):
 
     name = "fixed"
     title = "fixed depth and size"
+    short = "fixed setting"
     source = "Leviathan et al. 2023, arXiv 2211.17192"
 
     def grid(self, space: Space) -> Sequence[Settings]:
@@ -39,6 +40,7 @@ class RandomRule(Rule):
 
     name = "random"
     title = "random depth and size"
+    short = "random setting"
     source = "control"
 
     def grid(self, space: Space) -> Sequence[Settings]:

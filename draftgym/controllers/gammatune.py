@@ -72,6 +72,7 @@ class GammaTuneRule(Rule):
 
     name = "gammatune"
     title = "GammaTune and GammaTune+"
+    short = "GammaTune"
     source = "Gautam et al. 2025, arXiv 2504.00030"
 
     def grid(self, space: Space) -> Sequence[Settings]:

@@ -51,6 +51,7 @@ class HeuristicRule(Rule):
 
     name = "heuristic"
     title = "Transformers' length schedule"
+    short = "length schedule"
     source = "Transformers 5, num_assistant_tokens_schedule"
 
     def grid(self, space: Space) -> Sequence[Settings]:

@@ -39,6 +39,7 @@ class LookUpRule(Rule):
 
     name = "look_up"
     title = "look-ups first, else fixed depth"
+    short = "look-ups first"
     source = "Oliaro et al. 2024, arXiv 2411.04975; Hu et al. 2024, arXiv 2411.10666"
 
     def grid(self, space: Space) -> Sequence[Settings]:

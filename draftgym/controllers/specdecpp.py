@@ -39,6 +39,7 @@ class SpecDecRule(Rule):
 
     name = "specdecpp"
     title = "SpecDec++: probability of a rejection"
+    short = "SpecDec++"
     source = "Huang et al. 2025, arXiv 2405.19715"
 
     def fit(self, trace: Trace, times: Times, space: Space, seed: int) -> Fitted:

@@ -47,6 +47,7 @@ class SurvivalRule(Rule):
 
     name = "survival"
     title = "calibrated survival x cost"
+    short = "calibrated survival"
     source = "OPT-Tree, arXiv 2406.17276; Sequoia, arXiv 2402.12374; TurboSpec, arXiv 2406.14066"
 
     def fit(self, trace: Trace, times: Times, space: Space, seed: int) -> Fitted:

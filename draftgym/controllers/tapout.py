@@ -89,6 +89,7 @@ class TapOutRule(Rule):
 
     name = "tapout"
     title = "TapOut: bandit over stopping rules"
+    short = "TapOut"
     source = "Sridhar et al. 2025, arXiv 2511.02017"
 
     def grid(self, space: Space) -> Sequence[Settings]:

@@ -7,6 +7,7 @@ from typing import Any
 
 DOMAINS = ("chat", "code", "extraction", "maths", "summary", "translation")
 PLAIN, POLICY, TUNED = "plain", "learned policy", "fixed D=2 V=8"
+CONTROL = "plain, once more"
 TABLE = "/".join(("runs", "a very long folder name, with spaces", *("deeper",) * 12, "table.json"))
 ODD = '<b>R&D</b> | "quoted" rule $x_1$'
 RULES = (
@@ -17,6 +18,7 @@ PEER = "transformers generate"
 HOPELESS = "_always drafts"
 PACE = {
     PLAIN: 39.3,
+    CONTROL: 39.1,
     "fixed D=1 V=8": 19.9,
     TUNED: 20.3,
     POLICY: 18.8,
@@ -36,7 +38,7 @@ def payload(**changes: Any) -> dict[str, Any]:
                 "method": name,
                 "ms_per_token": pace,
                 "ci95": [0.88 * pace, 1.13 * pace],
-                "tau_emitted": None if name == PEER else 1.0 if name == PLAIN else 3.1,
+                "tau_emitted": None if name == PEER else 1.0 if name in (PLAIN, CONTROL) else 3.1,
                 "speedup": PACE[PLAIN] / pace,
             }
             for name, pace in PACE.items()
@@ -64,6 +66,20 @@ def payload(**changes: Any) -> dict[str, Any]:
             "dtype": "float32",
             "date": "2026-11-30T15:04:48+00:00",
             "load_per_core_before": 0.12,
+            "policies": {
+                POLICY: {
+                    "path": "runs/x/policy",
+                    "training": {
+                        "method": "all-action",
+                        "hidden": [64, 64],
+                        "fixed_depth": None,
+                        "held_out": {
+                            "over_tuned_cell": 1.1363097845887324,
+                            "curve": [1 + 0.01 * step for step in range(12)],
+                        },
+                    },
+                }
+            },
         },
         **changes,
     }
@@ -134,6 +150,10 @@ def details(**changes: Any) -> dict[str, Any]:
         ],
         "bounds": {
             "table": "runs/default/latency.json",
+            "trace": "runs/default/trace-test",
+            "split": "test",
+            "prompts": 208,
+            "positions": 18_000,
             "methods": [
                 {"method": name, "ms_per_token": 20.3 / over,
                  "over_tuned": {"ratio": over, "ci95": [0.97 * over, 1.04 * over]}}
@@ -217,7 +237,7 @@ def _at(name: str, place: int) -> float:
 def _decisions() -> dict[str, dict[str, list[int]]]:
     draw = random.Random(0)
     found: dict[str, dict[str, list[int]]] = {
-        PLAIN: {"depth": [0] * 400, "size": [0] * 400},
+        **{name: {"depth": [0] * 400, "size": [0] * 400} for name in (PLAIN, CONTROL)},
         PEER: {"depth": [], "size": []},
     }
     for name in PACE:

@@ -119,6 +119,7 @@ def test_rules_are_tuned_once_and_measured(
     kept = json.loads((tmp_path / "report.json").read_text())
     told = {rule["name"]: rule for rule in kept["details"]["rules"]}
     assert told["random depth and size"]["tuned_on"]["prompts"] == 12
+    assert told["random depth and size"]["short"] == "random setting"
     assert kept["details"]["measures"]["plain"]["all"]["target_rows_per_token"] == 1.0
     control = next(
         row for row in kept["details"]["comparisons"] if row["method"] == "plain, once more"

@@ -76,7 +76,7 @@ def test_headline_of_a_policy_that_wins() -> None:
         "(95 % sure of 1.78 to 2.49) and 8 % faster than the best fixed setting "
         "(95 % sure of 3 to 13 %)."
     )
-    assert text.endswith("Every text was identical to plain decoding's.")
+    assert text.endswith("Every text is plain decoding's.")
     # The table is faster still, and that is said.
     assert "The fastest of the 20 methods was the method “…" in text
     assert "flatters" in text

@@ -29,7 +29,6 @@ from draftgym.benchmark.report.style import (
     outside,
     rows_figure,
 )
-from draftgym.benchmark.summary import PLAIN
 
 LEAST_SHARE = 0.01
 """Of rounds, for a depth or size to be drawn."""
@@ -39,12 +38,21 @@ MOST_VALUES = 8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to make a chart, and its words; `draw` returns None without data."""
+    """How to make a chart, and its words.
+
+    Attributes:
+        draw: Returns None without data.
+        title: Short, above it.
+        caption: How to read it.
+        alt: What it shows, for those who do not see it.
+        more: End of the caption, which hangs on the evaluation.
+    """
 
     draw: Callable[[Facts], Any]
     title: str
     caption: str
     alt: str
+    more: Callable[[Facts], str] = lambda facts: ""
 
 
 def plots(payload: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Chart]:
@@ -67,7 +75,8 @@ def plots(payload: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, C
             if figure is not None:
                 svg = inline_svg(figure, name, PAGE_COLOURS)
                 figure.set_layout_engine("none")  # laid out already, which is slow
-                charts[name] = Chart(plan.title, plan.caption, plan.alt, svg, png(figure))
+                caption = plan.caption + plan.more(facts)
+                charts[name] = Chart(plan.title, caption, plan.alt, svg, png(figure))
     return charts
 
 
@@ -92,20 +101,20 @@ def _time_per_token(facts: Facts) -> Any:
 def _over_tuned(facts: Facts) -> Any:
     if not facts.details.get("comparisons"):
         return None
-    found = {name: facts.versus(facts.tuned, name) for name in facts.methods if name != PLAIN}
-    return _ratios({facts.label(name): over for name, over in found.items() if over is not None})
+    found = {name: facts.versus(facts.tuned, name) for name in facts.contenders}
+    return _ratios(facts, {name: over for name, over in found.items() if over is not None})
 
 
 def _bounds(facts: Facts) -> Any:
-    rows = {facts.label(row["method"]): over for row, over in facts.bounds if over is not None}
-    return _ratios(rows)
+    rows = {row["method"]: over for row, over in facts.bounds if over is not None}
+    return _ratios(facts, rows)
 
 
-def _ratios(entries: Mapping[str, Versus]) -> Any:
+def _ratios(facts: Facts, entries: Mapping[str, Versus]) -> Any:
     """Ratios with intervals around 1: filled where the verdict is sure, or nobody judged."""
     if not entries:
         return None
-    figure, axes = rows_figure(list(entries), 0.7)
+    figure, axes = rows_figure([facts.label(name) for name in entries], 0.7)
     axes.axvline(1, color=MUTED, linewidth=1)
     right = FAR * median(entry.ratio for entry in entries.values())
     for place, entry in enumerate(entries.values()):
@@ -191,8 +200,8 @@ _TOKENS = {
 def _tokens(facts: Facts) -> Any:
     names = [
         name
-        for name in facts.methods
-        if name != PLAIN and any(known(facts.measure(name).get(key)) is not None for key in _TOKENS)
+        for name in facts.contenders
+        if any(known(facts.measure(name).get(key)) is not None for key in _TOKENS)
     ]
     if not names:
         return None
@@ -241,16 +250,16 @@ PLANS = {
     "acceptance": Plan(
         lines.acceptance,
         "Acceptance by position",
-        "Of the rounds that verified a draft that far, the share in which its 1st, 2nd, ... "
-        "token was kept.",
-        "Lines: share of rounds that keep the drafted token at each position.",
+        "Of rounds that verified at least that many tokens, the share in which the 1st, 2nd, ... "
+        "drafted token was kept.",
+        "Lines: share of rounds that keep a 1st, 2nd, ... drafted token, for a few methods.",
     ),
     "reliability": Plan(
         lines.reliability,
         "Is the drafter's confidence true?",
-        "On the dotted line it is. Below, the drafter promises more than the target keeps. Larger "
-        "points hold more rounds.",
-        "Lines: accepted tokens against the drafter's promise, by draft depth.",
+        "On the dotted line it is. Below, a pass promises more tokens than the target keeps. "
+        "Larger points hold more rounds.",
+        "Lines: tokens kept of what each pass adds against the drafter's promise, by draft depth.",
     ),
     "cost_curves": Plan(
         lines.cost_curves,
@@ -281,7 +290,12 @@ PLANS = {
     "validation": Plan(
         lines.validation,
         "Tuning of fixed settings",
-        "On validation prompts, by depth D. Cells that left the race early met fewer prompts.",
+        "On validation prompts, by depth D.",
         "Lines: speedup over plain decoding against verified tokens, one line per depth.",
+        lambda facts: (
+            " Simulated on traces, mean costs."
+            if facts.tuned_on_traces
+            else " Cells that left the race early met fewer prompts."
+        ),
     ),
 }

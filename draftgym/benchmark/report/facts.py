@@ -12,17 +12,20 @@ from functools import cached_property
 from typing import Any
 
 from draftgym.benchmark.config import Cell
+from draftgym.benchmark.contenders import CONTROL
+from draftgym.benchmark.report.labels import distinct
 from draftgym.benchmark.summary import PLAIN, POLICY
 
 Row = Mapping[str, Any]
 
 ALL = "all"
 """In place of a domain: every prompt."""
+TRANSFORMERS = "Transformers"
+"""The kind of methods that do not run on DraftGym's decoder."""
 PARTS = ("verify", "draft", "commit", "policy", "other")
 """Of a round's time."""
 FEATURED = 5
 """Methods in charts that draw one line per method; more lines cannot be told apart."""
-_LABEL = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,15 @@ class Facts:
         """Whether a learned policy was given."""
         return POLICY in self.methods
 
+    @cached_property
+    def contenders(self) -> list[str]:
+        """Methods but plain decoding and its double, fastest first."""
+        return [name for name in self.methods if name not in (PLAIN, CONTROL)]
+
     @property
     def subject(self) -> str:
-        """Whom the headline is about: the learned policy, else the fastest but plain decoding."""
-        if self.judged:
-            return POLICY
-        return next((name for name in self.methods if name != PLAIN), PLAIN)
+        """Whom the headline is about: the learned policy, else the fastest contender."""
+        return POLICY if self.judged else next(iter(self.contenders), PLAIN)
 
     @cached_property
     def rules(self) -> dict[str, Row]:
@@ -93,6 +99,8 @@ class Facts:
         """What a method is, in a word or two."""
         if method == PLAIN:
             return "baseline"
+        if method == CONTROL:
+            return "control"
         if method == self.tuned:
             return "tuned fixed setting"
         if method.startswith("fixed "):
@@ -100,7 +108,7 @@ class Facts:
         if method in self.rules:
             return "published rule"
         if method.startswith("transformers"):
-            return "Transformers"
+            return TRANSFORMERS
         return "learned" if method == POLICY or method in self._beside else "other"
 
     @property
@@ -141,6 +149,29 @@ class Facts:
         rows = (self.details.get("bounds") or {}).get("methods") or ()
         return [(row, _versus(row.get("over_tuned"))) for row in rows]
 
+    @property
+    def tuned_on_traces(self) -> bool:
+        """Whether fixed settings were tuned in simulation; cells that are listed race live."""
+        raced = (self.details.get("config") or {}).get("cells")
+        traced = self.payload["provenance"].get("tuned_on")
+        return self.tuned in self.rules or bool(traced and not raced)
+
+    @cached_property
+    def strayed(self) -> dict[str, int]:
+        """Prompts on which Transformers' own decoding wrote another text, near-ties aside."""
+        found = {name: self._texts_apart(name) for name in self.methods}
+        return {n: count for n, count in found.items() if count and self.kind(n) == TRANSFORMERS}
+
+    def _texts_apart(self, method: str) -> int:
+        measured = self.measure(method)
+        same, of = known(measured.get("identical_outputs")), known(measured.get("prompts"))
+        apart = {
+            entry["prompt_id"]
+            for entry in self.details["divergences"]
+            if entry["method"] == method and not entry["near_tie"]
+        }
+        return max(len(apart), 0 if same is None or of is None else int(of - same))
+
     @cached_property
     def split(self) -> dict[str, Row]:
         """Milliseconds per token by part, of the methods that decode in rounds; fastest first."""
@@ -152,8 +183,8 @@ class Facts:
         """The methods that line charts draw."""
         decided = self.details["decisions"]
         rounds = [name for name in self.methods if (decided.get(name) or {}).get("depth")]
-        drafting = [name for name in rounds if name != PLAIN]
-        best_rule = [name for name in drafting if name in self.rules][:1]
+        drafting = [name for name in rounds if name in self.contenders]
+        best_rule = [name for name in drafting if self.kind(name) == "published rule"][:1]
         learned = [name for name in drafting if self.kind(name) == "learned"]
         first = [name for name in (POLICY, self.tuned) if name in drafting]
         ordered = dict.fromkeys([*first, *best_rule, *learned, *drafting])
@@ -161,17 +192,24 @@ class Facts:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Short distinct names for charts."""
-        labels: dict[str, str] = {}
-        for row in self.payload["results"]:
-            short = _shorten(row["method"])
-            same = sum(label.partition(" #")[0] == short for label in labels.values())
-            labels[row["method"]] = f"{short} #{same + 1}" if same else short
-        return labels
+        """Short names for charts, by full name, also of what was simulated for the bounds."""
+        simulated = [row["method"] for row, _ in self.bounds]
+        live = [row["method"] for row in self.payload["results"]]
+        return {
+            name: label
+            for names in (simulated, live)
+            for name, label in distinct({name: self._called(name) for name in names}).items()
+        }
 
     def label(self, method: str) -> str:
         """The name of a method in charts."""
-        return self.labels.get(method) or _shorten(method)
+        return self.labels[method]
+
+    def _called(self, method: str) -> str:
+        """A rule's own short name, which also stands for it where all is simulated."""
+        title = method.removesuffix(", simulated")
+        shorts = {rule.get("title"): rule.get("short") for rule in self.rules.values()}
+        return shorts.get(title) or method
 
 
 def known(value: Any) -> float | None:
@@ -190,14 +228,3 @@ def _versus(row: Row | None) -> Versus | None:
     limits: Sequence[Any] = row.get("ci95") or (None, None)
     low, high = map(known, limits)
     return Versus(ratio, low, high, row.get("verdict") or "", known(row.get("p_holm")))
-
-
-def _shorten(name: str) -> str:
-    """A name that fits beside a chart: paths by their end, others cut in the middle."""
-    flat = " ".join(name.split())
-    if len(flat) <= _LABEL:
-        return flat
-    if "/" in flat:
-        return "…" + flat[1 - _LABEL :]
-    half = _LABEL // 2
-    return f"{flat[:half]}…{flat[1 - half :]}"

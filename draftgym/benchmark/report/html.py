@@ -58,4 +58,5 @@ def _tiles(facts: Facts) -> list[tuple[str, str]]:
         if tuned is not None and subject != facts.tuned:
             tiles.append((times(tuned.ratio), f"{who} over the best fixed setting"))
     same, prompts = facts.payload["identical_outputs"], facts.payload["prompts"]
-    return [*tiles, (f"{same} of {prompts}", "prompts with plain decoding's text")]
+    what = "prompts on which DraftGym's decoder wrote plain decoding's text"
+    return [*tiles, (f"{same} of {prompts}", what)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from draftgym.benchmark.plots import new_figure
@@ -10,6 +10,8 @@ from draftgym.benchmark.report.facts import Facts, known
 from draftgym.benchmark.report.style import DASHES, MARKERS, MUTED, SERIES, WIDTH, legend
 
 Points = Sequence[tuple[float, float]]
+Line = tuple[str, Points]
+"""With its name."""
 
 
 def over_time(facts: Facts) -> Any:
@@ -35,10 +37,10 @@ def over_time(facts: Facts) -> Any:
 def acceptance(facts: Facts) -> Any:
     """Share of rounds that keep the drafted token, by its position."""
     found = {name: facts.measure(name).get("acceptance_by_position") for name in facts.featured}
-    lines = {
-        facts.label(name): [(place, 100 * share) for place, share in _numbered(shares)]
+    lines = [
+        (facts.label(name), [(place, 100 * share) for place, share in _numbered(shares)])
         for name, shares in found.items()
-    }
+    ]
     return _chart(lines, "position in the draft", "kept, % of rounds", 0, 100)
 
 
@@ -60,8 +62,8 @@ def reliability(facts: Facts) -> Any:
         )
         most = max(most, *map(max, points))
     axes.plot((0, most), (0, most), color=MUTED, linestyle=":", linewidth=1)
-    axes.set_xlabel("promised: accepted tokens per round")
-    axes.set_ylabel("observed: accepted tokens per round")
+    axes.set_xlabel("promised: tokens that the pass adds")
+    axes.set_ylabel("kept: tokens that the pass adds")
     legend(figure, handles, [f"depth {depth}" for depth in shown])
     return figure
 
@@ -72,24 +74,25 @@ def cost_curves(facts: Facts) -> Any:
     if not curves:
         return None
     verify = sorted((int(size), ms) for size, ms in curves["verify_ms"].items())
-    lines: dict[str, Points] = {"target pass": [(size, ms) for size, ms in verify]}
+    lines: list[Line] = [("target pass", verify)]
     ends = (verify[0][0], verify[-1][0])
     for name, key in (("plain step", "plain_ms"), ("draft pass", "draft_pass_ms")):
         level = known(curves.get(key))
-        if level is not None:
-            lines[name] = [(end, level) for end in ends]
+        if level:  # a drafter without passes has none
+            lines.append((name, [(end, level) for end in ends]))
     return _chart(lines, "verified tokens V", "ms", 0)
 
 
 def validation(facts: Facts) -> Any:
     """Speedup of fixed cells on validation prompts."""
     rows = facts.details["validation"]
-    lines = {
-        f"D = {depth}": sorted(
-            (row["size"], row["speedup"]) for row in rows if row["depth"] == depth
+    lines = [
+        (
+            f"D = {depth}",
+            sorted((row["size"], row["speedup"]) for row in rows if row["depth"] == depth),
         )
         for depth in sorted({row["depth"] for row in rows})
-    }
+    ]
     figure = _chart(lines, "verified tokens V", "speedup over plain decoding, ×")
     if figure is not None:
         figure.axes[0].axhline(1.0, color=MUTED, linewidth=1)
@@ -103,31 +106,32 @@ def _numbered(values: Sequence[Any] | None) -> list[tuple[int, float]]:
 
 
 def _chart(
-    lines: Mapping[str, Points],
+    lines: Sequence[Line],
     x: str,
     y: str,
     bottom: float | None = None,
     top: float | None = None,
 ) -> Any:
     """One panel of lines with a legend; None without any point."""
-    drawn = {name: points for name, points in lines.items() if points}
+    drawn = [(name, points) for name, points in lines if points]
     if not drawn:
         return None
     figure, axes = new_figure(WIDTH, 3.2)
-    handles = [_line(axes, number, points) for number, points in enumerate(drawn.values())]
+    handles = [_line(axes, number, points) for number, (_, points) in enumerate(drawn)]
     axes.set_ylim(bottom, top)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    legend(figure, handles, list(drawn))
+    legend(figure, handles, [name for name, _ in drawn])
     return figure
 
 
 def _line(axes: Any, number: int, points: Points, every: int = 1) -> Any:
     """A line in the style of its number, with a marker on every so many points."""
+    shape = number + number // len(SERIES)  # colours begin anew in other shapes
     style = {
         "color": SERIES[number % len(SERIES)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": DASHES[number % len(DASHES)],
+        "marker": MARKERS[shape % len(MARKERS)],
+        "linestyle": DASHES[shape % len(DASHES)],
         "markevery": every,
     }
     (line,) = axes.plot(*(zip(*points, strict=True) if points else ((), ())), **style)

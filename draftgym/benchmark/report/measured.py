@@ -49,7 +49,7 @@ def measure_table(facts: Facts, title: str, columns: Columns) -> Table:
     missing = [head for head, column in cells.items() if all(cell == _NONE for cell in column)]
     kept = [heading for heading in cells if heading not in missing]
     rows = [
-        [Entry(facts.label(name)), *(cells[heading][index] for heading in kept)]
+        [Entry(name), *(cells[heading][index] for heading in kept)]
         for index, name in enumerate(facts.methods)
     ]
     absent = f" (not measured: {', '.join(missing)})" if missing else ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from draftgym.benchmark.report.facts import PARTS, Facts, Versus
+from draftgym.benchmark.report.facts import PARTS, TRANSFORMERS, Facts, Row, Versus
 from draftgym.benchmark.report.measured import WAITING, WORK, measure_table
+from draftgym.benchmark.report.origin import provenance, tuning
 from draftgym.benchmark.report.section import Entry, Section, Table
-from draftgym.benchmark.report.words import NONE, limits, number, times
+from draftgym.benchmark.report.words import NONE, limits, number, other_texts, times
 from draftgym.benchmark.summary import PLAIN
 
 _LEVELS = ((0.8, "slow-2"), (0.97, "slow-1"), (1.03, "even"), (1.25, "fast-1"), (1.6, "fast-2"))
@@ -23,9 +24,9 @@ def sections(facts: Facts) -> list[Section]:
         *_decisions(facts),
         *_costs(facts),
         *_bounds(facts),
-        _tuning(facts),
+        tuning(facts),
         _outputs(facts),
-        _provenance(facts),
+        provenance(facts),
         HOW_TO_READ,
     ]
 
@@ -45,7 +46,8 @@ HOW_TO_READ = Section(
         "where corrected p is shown.",
         "D is the number of draft passes of a round, V the number of drafted tokens that the "
         "target checks in one pass. A fixed setting uses one pair for all rounds. It was tuned on "
-        "validation prompts, everything here is judged on test prompts.",
+        "validation prompts; methods are judged live on test prompts. What was simulated, bounds "
+        "among it, says on which prompts.",
     ),
 )
 
@@ -113,7 +115,7 @@ def _domains(facts: Facts) -> Section:
     rows = []
     for name in facts.methods:
         found = [facts.domain(name, domain) for domain in facts.domains]
-        rows.append([Entry(facts.label(name)), *map(_shaded, found)])
+        rows.append([Entry(name), *map(_shaded, found)])
     return Section(
         "Speedup by domain",
         ("Over plain decoding, on the prompts of each domain alone.",),
@@ -130,10 +132,10 @@ def _shaded(entry: Versus | None) -> Entry:
 
 def _decisions(facts: Facts) -> list[Section]:
     by_domain = facts.details.get("decisions_by_domain") or {}
-    names = [name for name in facts.methods if by_domain.get(name) and name != PLAIN]
+    names = [name for name in facts.contenders if by_domain.get(name)]
     rows = [
         [
-            Entry(facts.label(name)),
+            Entry(name),
             *(_cell(by_domain[name].get(domain)) for domain in facts.domains),
         ]
         for name in names
@@ -158,7 +160,7 @@ def _cell(found: Mapping[str, Any] | None) -> Entry:
 
 def _costs(facts: Facts) -> list[Section]:
     parts = [
-        [Entry(facts.label(name)), *(Entry(number(found.get(part), " ms")) for part in PARTS)]
+        [Entry(name), *(Entry(number(found.get(part), " ms")) for part in PARTS)]
         for name, found in facts.split.items()
     ]
     tables = [Table("Parts of the time per token", ["method", *PARTS], parts, folded=True)]
@@ -190,73 +192,34 @@ def _bounds(facts: Facts) -> list[Section]:
     return [
         Section(
             "Distance to the bounds",
-            (f"By the measured costs in {as_text(facts.details['bounds'].get('table'))}.",),
+            _simulated_on(facts.details["bounds"]),
             charts=("bounds",),
             tables=(Table("By mean measured costs, not live", columns, rows),),
         )
     ]
 
 
-def _tuning(facts: Facts) -> Section:
-    best, hindsight = facts.payload["best_fixed"], facts.payload["best_fixed_hindsight"]
-    cells = [
-        [
-            Entry(row["method"], strong=row["method"] == facts.tuned),
-            Entry(str(row["prompts"])),
-            Entry(number(row["ms_per_token"], " ms")),
-            Entry(number(row["tau_emitted"])),
-            Entry(times(row["speedup"])),
-        ]
-        for row in facts.details["validation"]
+def _simulated_on(bounds: Mapping[str, Any]) -> list[str]:
+    """By which costs and on which prompts, as far as that is known."""
+    table, prompts, split, trace = map(bounds.get, ("table", "prompts", "split", "trace"))
+    sentences = [
+        f"By mean measured costs{f' of {table}' if table else ''}, "
+        f"on {f'{prompts} ' if prompts else ''}traced prompts"
+        f"{f' of the {split} split' if split else ''}{f' ({trace})' if trace else ''}; simulated."
     ]
-    columns = ["setting", "prompts", "ms per token", "tokens per round", "over plain decoding"]
-    tables = [Table("Fixed settings on validation prompts", columns, cells)]
-    if facts.rules:
-        tables.append(_rules(facts))
-    return Section(
-        "What was tuned on what",
-        (
-            f"Best fixed setting, tuned on validation prompts: D = {best['depth']}, "
-            f"V = {best['size']}. Best of the finalists in hindsight, on test prompts: "
-            f"D = {hindsight['depth']}, V = {hindsight['size']}, {times(hindsight['speedup'])} "
-            "over plain decoding.",
-        ),
-        ("validation",),
-        tables,
-    )
-
-
-def _rules(facts: Facts) -> Table:
-    rows = []
-    for rule in facts.rules.values():
-        tuned = rule.get("tuned_on") or {}
-        fitted = tuned.get("fitted_on_prompts")
-        rows.append(
-            [
-                Entry(rule["name"], (rule.get("title") or "",)),
-                Entry(rule.get("source") or NONE),
-                Entry(as_text(rule.get("settings") or {}) or NONE),
-                Entry(
-                    f"{tuned.get('prompts', NONE)} prompts",
-                    () if fitted is None else (f"fitted on {fitted}",),
-                ),
-                Entry(str(tuned.get("settings_tried", NONE))),
-                Entry(number(tuned.get("ms_per_token_simulated"), " ms")),
-                Entry(str(tuned.get("trace") or NONE)),
-            ]
+    if split == "validation":
+        sentences.append(
+            "Rules and fixed settings were tuned on these very prompts, which flatters them here."
         )
-    columns = [
-        "rule", "source", "settings", "tuned on", "settings tried",
-        "ms per token, simulated", "trace",
-    ]  # fmt: skip
-    return Table("Published rules, tuned on traces", columns, rows, 3)
+    return sentences
 
 
 def _outputs(facts: Facts) -> Section:
     payload, details = facts.payload, facts.details
     sentences = [
-        f"{payload['identical_outputs']} of {payload['prompts']} prompts: every method's output "
-        "equals plain decoding's, or first differs at a near-tie of the target."
+        f"{payload['identical_outputs']} of {payload['prompts']} prompts: every text of DraftGym's "
+        "decoder equals plain decoding's, or first differs at a near-tie of the target.",
+        other_texts(facts),
     ]
     if details["left_out"]:
         sentences.append(
@@ -266,7 +229,7 @@ def _outputs(facts: Facts) -> Section:
         [
             Entry(entry["method"]),
             Entry(entry["prompt_id"]),
-            Entry("near-tie") if entry["near_tie"] else Entry("fault", strong=True),
+            _kind(facts, entry),
             Entry(str(entry["position"])),
             Entry(f"{entry['top2_gap']:.2g}"),
         ]
@@ -274,26 +237,12 @@ def _outputs(facts: Facts) -> Section:
     ]
     columns = ["method", "prompt", "kind", "at token", "gap of the two best logits"]
     tables = (Table("Where texts part", columns, rows, 3),) if rows else ()
-    return Section("Outputs", sentences, tables=tables)
+    return Section("Outputs", [*filter(None, sentences)], tables=tables)
 
 
-def _provenance(facts: Facts) -> Section:
-    rows = [
-        [Entry(key.replace("_", " ")), Entry(as_text(value))]
-        for key, value in facts.payload["provenance"].items()
-    ]
-    table = Table("Where the figures come from", ["what", "value"], rows, 2)
-    return Section("Provenance", tables=(table,))
-
-
-def as_text(value: Any) -> str:
-    """A nested entry for people: a list of names and values."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {as_text(inner)}" for name, inner in value.items())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(as_text, value))
-    if value is None:
-        return "not known"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+def _kind(facts: Facts, divergence: Row) -> Entry:
+    """Only DraftGym's decoder promises plain decoding's text."""
+    if divergence["near_tie"]:
+        return Entry("near-tie")
+    ours = facts.kind(divergence["method"]) != TRANSFORMERS
+    return Entry("fault", strong=True) if ours else Entry("another text")

@@ -20,6 +20,7 @@ KINDS = {
     "published rule": (SERIES[2], "D"),
     "baseline": (INK, "^"),
     "Transformers": (SERIES[3], "v"),
+    "control": (INK, "<"),
     "other": (MUTED, "X"),
 }
 """Colour and marker of a method's kind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftgym.benchmark.report.facts import Facts, Versus, known
+from draftgym.benchmark.report.facts import TRANSFORMERS, Facts, Versus, known
 from draftgym.benchmark.summary import PLAIN, POLICY
 
 NONE = "–"
@@ -74,15 +74,16 @@ def headline(facts: Facts) -> list[str]:
     sentences = [] if facts.judged else ["No policy was given."]
     if subject != PLAIN:
         sentences.append(_pace(facts, subject))
-    fastest = facts.methods[0]
+    judged = [name for name in facts.methods if name == PLAIN or name in facts.contenders]
+    fastest = judged[0]
     if fastest not in (subject, PLAIN):
         entry = facts.versus(PLAIN, fastest)
         pace = "" if entry is None else f", {number(entry.ratio)} times as fast as plain decoding"
         sentences.append(
-            f"The fastest of the {len(facts.methods)} methods was {named(facts, fastest)}{pace}; "
+            f"The fastest of the {len(judged)} methods was {named(facts, fastest)}{pace}; "
             "picked after the fact, which flatters it a little."
         )
-    elif fastest == PLAIN and len(facts.methods) > 1:
+    elif fastest == PLAIN and facts.contenders:
         sentences.append("No method was faster than plain decoding.")
     faulty = facts.payload["identical_outputs"] < facts.payload["prompts"]
     return [outputs(facts), *sentences] if faulty else [*sentences, outputs(facts)]
@@ -95,24 +96,43 @@ def named(facts: Facts, method: str) -> str:
     if method == POLICY:
         return "the learned policy"
     kind = {"published rule": "the rule", "tuned fixed setting": "the best fixed setting"}
-    return f"{kind.get(facts.kind(method), 'the method')} “{facts.label(method)}”"
+    called = facts.label(method) if "/" in method else method  # a path is too long to be read
+    return f"{kind.get(facts.kind(method), 'the method')} “{called}”"
 
 
 def outputs(facts: Facts) -> str:
-    """Whether every text was the one that plain decoding writes."""
+    """Whether every text was the one that plain decoding writes, and whose were not."""
+    return " ".join(filter(None, (_own_texts(facts), other_texts(facts))))
+
+
+def other_texts(facts: Facts) -> str:
+    """Which methods write other texts without a fault of DraftGym's decoder; often empty."""
+    prompts = facts.payload["prompts"]
+    counts = [f"“{name}” on {count} of {prompts}" for name, count in facts.strayed.items()]
+    if not counts:
+        return ""
+    return f"Transformers' own decoding wrote other texts: {', '.join(counts)} prompts."
+
+
+def _own_texts(facts: Facts) -> str:
+    """Of DraftGym's decoder alone where other texts differ, else of every method."""
     wrong = facts.payload["prompts"] - facts.payload["identical_outputs"]
-    ties = [entry for entry in facts.details["divergences"] if entry["near_tie"]]
     if wrong:
         return (
             f"Fault: on {wrong} of {facts.payload['prompts']} prompts a text differed from plain "
             "decoding's, so these figures must not be used."
         )
+    whose = " of DraftGym's decoder" if facts.strayed else ""
+    ties = sum(
+        entry["near_tie"] and not (whose and facts.kind(entry["method"]) == TRANSFORMERS)
+        for entry in facts.details["divergences"]
+    )
     if ties:
         return (
-            f"Every text was plain decoding's, but for {len(ties)} near-tie{'s'[: len(ties) - 1]}, "
+            f"Every text{whose} is plain decoding's, but for {ties} near-tie{'s'[: ties - 1]}, "
             "where rounding decides between two tokens that the target likes equally."
         )
-    return "Every text was identical to plain decoding's."
+    return f"Every text{whose} is plain decoding's."
 
 
 def warning(facts: Facts) -> str:
