@@ -192,9 +192,11 @@ def _policy_share(records: Sequence[RoundRecord]) -> float:
 
 def _milliseconds(samples: Sequence[Sample], curve: CostCurve) -> dict[str, float]:
     """Plain times behind the ratios: per token by method, and one draft pass."""
-    usable = emitting_prompts(samples)
-    names = dict.fromkeys(sample.method for sample in samples)
-    paces = {name: 1e3 * totals(samples, name, usable).time_per_token for name in sorted(names)}
+    names = sorted({sample.method for sample in samples})
+    paces = {
+        name: 1e3 * totals(samples, name, emitting_prompts(samples, name)).time_per_token
+        for name in names
+    }
     return {
         **paces,
         "plain step": 1e3 * curve.plain_seconds,

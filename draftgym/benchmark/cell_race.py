@@ -146,7 +146,7 @@ def strata(requests: Sequence[Request]) -> dict[str, str]:
 
 def ratio(samples: Sequence[Sample], over: str, under: str, seed: int) -> dict[str, Any]:
     """Time per token of `over` by that of `under`, with its interval."""
-    usable = emitting_prompts(samples)
+    usable = emitting_prompts(samples, over, under)
     estimate = paired_ratio(
         totals(samples, over, usable), totals(samples, under, usable), seed=seed
     )

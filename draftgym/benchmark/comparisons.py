@@ -40,7 +40,9 @@ def read_p(ratio: float, p_value: float) -> Verdict:
 def comparisons(
     intervals: Intervals, methods: Sequence[str], baselines: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Every method against every baseline; a baseline's comparisons are one family.
+    """Every method against every baseline, in pairs of prompts that both emitted on.
+
+    The comparisons with one baseline are one family of the correction.
 
     Args:
         intervals: Of the test samples.
@@ -81,18 +83,19 @@ def domain_speedups_with_limits(
         methods: Names.
 
     Returns:
-        `speedup` and `ci95`, which is None in a domain of fewer than `SMALLEST_STRATUM` prompts.
+        `speedup` and `ci95`, which is None in a domain of fewer than `SMALLEST_STRATUM` prompts; no
+        domain without prompts.
     """
-    domains: dict[str, set[str]] = defaultdict(set)
-    for prompt_id in emitting_prompts(intervals.samples):
-        domains[intervals.strata[prompt_id]].add(prompt_id)
-    return {
-        method: {
+    found = {}
+    for method in methods:
+        domains: dict[str, set[str]] = defaultdict(set)
+        for prompt_id in emitting_prompts(intervals.samples, PLAIN, method):
+            domains[intervals.strata[prompt_id]].add(prompt_id)
+        found[method] = {
             domain: _domain_speedup(intervals, method, domains[domain])
             for domain in sorted(domains)
         }
-        for method in methods
-    }
+    return found
 
 
 def _domain_speedup(intervals: Intervals, method: str, prompts: set[str]) -> dict[str, Any]:

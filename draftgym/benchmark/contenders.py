@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from draftgym.benchmark.config import Cell, EvaluateConfig, Peer
 from draftgym.benchmark.methods import HuggingFaceMethod, SessionMethod
@@ -65,7 +66,9 @@ class Contenders:
             return []
         space, seed = self._tuning.space, self._config.seeds.order
         return [
-            SessionMethod(rule_named(rule.name).title, self._session, rule.controller(space, seed))
+            SessionMethod(
+                rule_named(rule.name).title, self._session, partial(rule.controller, space, seed)
+            )
             for rule in self._tuning.rules
             if rule.name != "fixed"
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from draftgym.benchmark.comparisons import comparisons, domain_speedups_with_limits
@@ -63,11 +64,16 @@ class Findings:
         config = self.config
         return Intervals(self.samples, strata, config.bootstrap_resamples, config.seeds.bootstrap)
 
+    @cached_property
+    def compared(self) -> list[dict[str, Any]]:
+        """Every method against plain decoding and against the best fixed cell."""
+        return comparisons(self.intervals(), self.methods, [PLAIN, self.ranked[0].cell.name])
+
     def payload(self) -> dict[str, Any]:
         """The result line, without schema name and provenance."""
         config, intervals = self.config, self.intervals()
         finalists = [entry.cell for entry in self.ranked[: config.finalists]]
-        against = {cell: intervals.versus(PLAIN, cell.name)["ratio"] for cell in finalists}
+        against = {cell: intervals.speedup(PLAIN, cell.name).estimate for cell in finalists}
         hindsight = max(finalists, key=lambda cell: against[cell])
         best = self.ranked[0].cell
         judged = POLICY in self.methods
@@ -76,10 +82,10 @@ class Findings:
             "best_fixed": {**_cell(best), "speedup": against[best]},
             "best_fixed_hindsight": {**_cell(hindsight), "speedup": against[hindsight]},
             "baseline_tuned": self._baseline_tuned(),
-            "policy_vs_best_fixed": intervals.versus(best.name, POLICY) if judged else None,
-            "policy_vs_plain": intervals.versus(PLAIN, POLICY) if judged else None,
+            "policy_vs_best_fixed": self._versus(best.name, POLICY) if judged else None,
+            "policy_vs_plain": self._versus(PLAIN, POLICY) if judged else None,
             "beside_vs_best_fixed": {
-                name: intervals.versus(best.name, name) for name in map(config.named, config.beside)
+                name: self._versus(best.name, name) for name in map(config.named, config.beside)
             },
             "identical_outputs": identical_prompts(self.requests, self.ours),
             "prompts": len(self.requests),
@@ -90,19 +96,23 @@ class Findings:
         """What the report shows besides."""
         intervals, methods = self.intervals(), self.methods
         samples, strata = self.samples, intervals.strata
-        baselines = [PLAIN, self.ranked[0].cell.name]
         known = {} if self.tuning is None else self.tuning.details
         return {
             **details_of(samples, self.requests, intervals, self.ranked, self.divergences, methods),
             "domains": domain_speedups_with_limits(intervals, methods),
             "measures": measures(samples, strata, self.divergences, methods),
-            "comparisons": comparisons(intervals, methods, baselines),
+            "comparisons": self.compared,
             "over_time": over_time(samples, methods),
             "decisions_by_domain": decisions_by_domain(samples, strata, methods),
             "rules": [self._told(rule) for rule in self.tuning.rules] if self.tuning else [],
             **{name: known.get(name) for name in ("bounds", "cost_curves", "reliability")},
             "config": self.config.model_dump(mode="json"),
         }
+
+    def _versus(self, baseline: str, method: str) -> dict[str, Any]:
+        """The comparison of two, its verdict corrected as the report's is."""
+        row = next(r for r in self.compared if (r["baseline"], r["method"]) == (baseline, method))
+        return {name: row[name] for name in ("ratio", "ci95", "p", "p_holm", "verdict")}
 
     def _baseline_tuned(self) -> dict[str, Any]:
         cells = [entry.cell for entry in self.ranked]

@@ -74,13 +74,13 @@ def pool_of(samples: Sequence[Sample], strata: Mapping[str, str]) -> Pool:
     Raises:
         JudgeStudyError: Fewer than two methods, repeats or prompts.
     """
-    keep = emitting_prompts(samples)
+    methods = tuple(dict.fromkeys(sample.method for sample in samples))
+    keep = emitting_prompts(samples, *methods)
     runs: dict[str, dict[tuple[str, int], tuple[float, int]]] = defaultdict(dict)
     for sample in samples:
         if sample.prompt_id in keep:
             timed = (sample.measurement.seconds, sample.measurement.emitted)
             runs[sample.prompt_id][sample.method, sample.repeat] = timed
-    methods = tuple(dict.fromkeys(sample.method for sample in samples))
     repeats = sorted({sample.repeat for sample in samples})
     prompts = tuple(p for p in sorted(runs) if len(runs[p]) == len(methods) * len(repeats))
     for name, found in (("methods", methods), ("repeats", repeats), ("complete prompts", prompts)):
@@ -232,14 +232,13 @@ def _verdicts(
     samples: Sequence[Sample], strata: Mapping[str, str], resamples: int
 ) -> dict[tuple[str, str], Verdict]:
     """Holm-corrected over all pairs of a run."""
-    keep = emitting_prompts(samples)
     names = sorted({sample.method for sample in samples})
-    each = {name: totals(samples, name, keep) for name in names}
     domains = defaultdict(str, strata)
-    ratios = {
-        (one, other): paired_ratio(each[one], each[other], domains, resamples=resamples)
-        for one, other in combinations(names, 2)
-    }
+    ratios = {}
+    for pair in combinations(names, 2):
+        keep = emitting_prompts(samples, *pair)
+        over, under = (totals(samples, name, keep) for name in pair)
+        ratios[pair] = paired_ratio(over, under, domains, resamples=resamples)
     corrected = holm([ratio.p_value for ratio in ratios.values()])
     return {
         pair: read_p(ratio.estimate, p)

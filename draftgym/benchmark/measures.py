@@ -31,22 +31,19 @@ def measures(
     """All figures by method, over all prompts and by domain.
 
     Args:
-        samples: Of any methods; prompts on which one emitted nothing are left out for all.
+        samples: Of any methods; each is judged on its `emitting_prompts`.
         strata: Domain by prompt id.
         divergences: From plain decoding; a prompt with one that no near-tie explains is not
             identical.
         methods: Names.
 
     Returns:
-        For each method `all` and `domains`, each figures as `figures` returns them.
+        For each method `all` and `domains`, each figures as `figures` returns them; no domain
+        without prompts.
     """
-    usable = emitting_prompts(samples)
-    domains = {
-        domain: {p for p in usable if strata[p] == domain}
-        for domain in sorted({strata[p] for p in usable})
-    }
     found = {}
     for method in methods:
+        usable = emitting_prompts(samples, method)
         mine = [s for s in samples if s.method == method and s.prompt_id in usable]
         faulty = {
             entry.prompt_id
@@ -56,8 +53,8 @@ def measures(
         found[method] = {
             "all": figures(mine, faulty),
             "domains": {
-                domain: figures([s for s in mine if s.prompt_id in prompts], faulty)
-                for domain, prompts in domains.items()
+                domain: figures([s for s in mine if strata[s.prompt_id] == domain], faulty)
+                for domain in sorted({strata[prompt_id] for prompt_id in usable})
             },
         }
     return found

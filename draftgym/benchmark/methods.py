@@ -6,7 +6,7 @@ out alike, and timed for themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -28,13 +28,18 @@ class SessionMethod:
     Args:
         name: In reports.
         session: Where to decode.
-        controller: Decides depth and size.
+        controller: Decides depth and size; for one that learns over requests, what makes it.
     """
 
-    def __init__(self, name: str, session: DecoderSession, controller: Controller) -> None:
+    def __init__(
+        self, name: str, session: DecoderSession, controller: Controller | Callable[[], Controller]
+    ) -> None:
         self._name = name
         self._session = session
-        self._controller = controller
+        self._make: Callable[[], Controller] = (
+            controller if callable(controller) else lambda: controller
+        )
+        self._controller = self._make()
 
     @property
     def name(self) -> str:
@@ -55,6 +60,10 @@ class SessionMethod:
             first_token_seconds=self._session.prefill_seconds,
             request_seconds=request_seconds,
         )
+
+    def renew(self) -> None:
+        """Begin with a controller made anew, if one can be made."""
+        self._controller = self._make()
 
 
 class HuggingFaceMethod:
@@ -112,6 +121,9 @@ class HuggingFaceMethod:
             gaps_seconds=gaps,
             request_seconds=request_seconds,
         )
+
+    def renew(self) -> None:
+        """Nothing is carried over from request to request."""
 
     def _generate(
         self, tokens: tuple[int, ...], max_new_tokens: int, stamps: _Timestamps

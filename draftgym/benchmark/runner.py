@@ -85,6 +85,9 @@ class Method(Protocol):
     def measure(self, request: Request, max_new_tokens: int) -> Measurement:
         """Decode one prompt, timed."""
 
+    def renew(self) -> None:
+        """Forget what the requests so far have taught."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -159,7 +162,8 @@ def run_blocks(
 ) -> list[Sample]:
     """Measure every method on every prompt.
 
-    A block in which the clock jumped is measured again.
+    A block in which the clock jumped is measured again. Methods that learn while they decode forget
+    the warm-up run; from then on, they learn from every request that they are asked.
 
     Args:
         methods: Names must be unique.
@@ -192,6 +196,7 @@ def run_blocks(
         warm_up = min(plan.warm_up_tokens, plan.max_new_tokens)
         for method in methods:
             method.measure(pending[0][1], warm_up)
+            method.renew()
         for repeat, request in pending:
             ordered = plan.order(methods, repeat, request)
             block = _block(ordered, request, repeat, plan.max_new_tokens, meter)

@@ -21,6 +21,7 @@ from draftgym.storage import dump_json
 
 _RECORD_FIELDS = tuple(field.name for field in fields(RoundRecord))
 _BESIDE = ("first_token_seconds", "gaps_seconds", "request_seconds", "joules", "peak_bytes")
+_Blocks = dict[Block, dict[str, Sample]]  # samples by method
 
 
 class SampleStore:
@@ -44,7 +45,7 @@ class SampleStore:
             methods: Names that make a block complete; samples of others are left out.
         """
         wanted = set(methods)
-        blocks: dict[Block, dict[str, Sample]] = defaultdict(dict)
+        blocks: _Blocks = defaultdict(dict)
         for number, row in self._rows():
             try:
                 if row["key"] == self._key and row["phase"] == phase and row["method"] in wanted:
@@ -55,8 +56,7 @@ class SampleStore:
                     f"{self._path}, line {number}: not a sample of this program ({error!r}); "
                     "move the file away"
                 ) from error
-        complete = [block for block in blocks.values() if block.keys() == wanted]
-        return [sample for block in complete for sample in block.values()]
+        return _of_complete(blocks, wanted)
 
     def append(self, phase: str, block: Sequence[Sample]) -> None:
         """Add the samples of one block in one write that reaches the disk."""
@@ -84,27 +84,39 @@ def load_timings(path: Path, phase: str = "test") -> list[Sample]:
         phase: Part of the plan.
 
     Returns:
-        Samples without outputs and rounds.
+        Samples without outputs and rounds, of all complete blocks: those of every method of the
+        plan. Of two lines for one run the last counts.
 
     Raises:
-        ConfigurationError: Naming the line that is no sample.
+        ConfigurationError: Naming the file, and the line that is no sample.
     """
-    samples: dict[str, list[Sample]] = defaultdict(list)
-    newest = ""
+    plans: dict[str, _Blocks] = defaultdict(lambda: defaultdict(dict))
+    newest = None
     for number, row in _rows(path):
         try:
             if row["phase"] == phase:
                 newest = row["key"]
                 measured = Measurement((), float(row["seconds"]), int(row["emitted"]))
                 sample = Sample(row["method"], row["prompt"], row["repeat"], measured)
-                samples[newest].append(sample)
+                plans[newest][sample.repeat, sample.prompt_id][sample.method] = sample
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"{path}, line {number}: not a sample ({error!r})") from error
-    return samples[newest]
+    if newest is None:
+        raise ConfigurationError(f"{path}: no samples of the {phase} phase")
+    blocks = plans[newest]
+    return _of_complete(blocks, {method for block in blocks.values() for method in block})
+
+
+def _of_complete(blocks: _Blocks, methods: Set[str]) -> list[Sample]:
+    complete = [block for block in blocks.values() if block.keys() == methods]
+    return [sample for block in complete for sample in block.values()]
 
 
 def _rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error})") from error
     for number, line in enumerate(lines, 1):
         if not line.endswith("}"):
             continue  # torn by a crash

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from draftgym.benchmark.student import quantile, two_sided
+from draftgym.benchmark.resampling import Resampling
 from draftgym.errors import DraftGymError
 from draftgym.state import RoundRecord
 
@@ -29,8 +29,6 @@ SIGNIFICANCE = 0.05
 CONFIDENCE = 1 - SIGNIFICANCE
 SMALLEST_STRATUM = 3
 """Smaller strata are pooled: resampling one or two prompts shows next to no variation."""
-FEWEST_BEYOND = 5
-"""Draws that must lie beyond a percentile for it to be read off; a normal tail beyond."""
 WILD = 6.0
 """Standard deviations of repeats above its prompt's fastest run at which a run is held."""
 
@@ -138,12 +136,13 @@ def time_per_token(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Σ seconds / Σ tokens with a bootstrap interval over prompts, in seconds.
+    """Σ seconds / Σ tokens with an interval over prompts like that of a ratio, in seconds.
 
     Args and raised errors are those of `paired_ratio`.
     """
-    plan = _Resampling(totals.prompt_ids, strata, resamples, seed)
-    return Interval(totals.time_per_token, *plan.percentiles(plan.paces(totals)))
+    plan = _resampling(totals.prompt_ids, strata, resamples, seed)
+    estimate = totals.time_per_token
+    return Interval(estimate, *plan.limits(estimate, plan.paces(totals.seconds, totals.tokens)))
 
 
 def paired_ratio(
@@ -182,19 +181,10 @@ def paired_ratio(
         raise StatisticsError(f"methods were not measured on the same prompts: {sorted(odd)[:3]}")
     if under.seconds.sum() == 0:
         raise StatisticsError("the denominator took no time at all")
-    plan = _Resampling(over.prompt_ids, strata, resamples, seed)
-    draws = plan.paces(over) / plan.paces(under)
-    estimate = over.time_per_token / under.time_per_token
+    plan = _resampling(over.prompt_ids, strata, resamples, seed)
+    above, below = (plan.paces(totals.seconds, totals.tokens) for totals in (over, under))
+    estimate, draws = over.time_per_token / under.time_per_token, above / below
     return Ratio(estimate, *plan.limits(estimate, draws), plan.p_value(estimate, draws))
-
-
-def verdict(speedup: Interval) -> Verdict:
-    """Read a speedup's interval: a difference counts only if 1 is outside."""
-    if speedup.low > 1:
-        return "faster"
-    if speedup.high < 1:
-        return "slower"
-    return "no significant difference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,87 +219,6 @@ def acceptance(records: Sequence[RoundRecord]) -> Acceptance:
     )
 
 
-class _Resampling:
-    """Prompts drawn with replacement within strata, and what draws of a ratio then say.
-
-    A two-sided p belongs to Student's t at the remaining degrees of freedom; `stretch` turns
-    that t into normal deviations of the draws.
-    """
-
-    def __init__(
-        self,
-        prompt_ids: Sequence[str],
-        strata: Mapping[str, str] | None,
-        resamples: int,
-        seed: int,
-    ) -> None:
-        if resamples < 100:
-            raise StatisticsError(f"resamples: at least 100 are needed, got {resamples}")
-        groups = _pooled_strata(prompt_ids, strata)
-        count, self._freedom = len(prompt_ids), len(prompt_ids) - len(groups)
-        if self._freedom < 1:
-            raise StatisticsError(
-                f"a paired interval needs at least 2 prompts, got {count}; measure more"
-            )
-        generator = np.random.default_rng(seed)
-        picks = [
-            group[generator.integers(0, len(group), size=(resamples, len(group)))]
-            for group in groups
-        ]
-        self._picks = np.concatenate(picks, axis=1)  # [resamples, prompts]
-        self._stretch = math.sqrt(count / self._freedom)
-        self._reach = self._stretch * quantile(SIGNIFICANCE, self._freedom)
-        self._tail = _NORMAL.cdf(-self._reach)
-        self._fewest = FEWEST_BEYOND / resamples
-
-    def paces(self, totals: PromptTotals) -> NDArray[np.float64]:
-        """Time per token of each draw, [resamples]."""
-        seconds, tokens = (
-            values[self._picks].sum(axis=1) for values in (totals.seconds, totals.tokens)
-        )
-        return np.asarray(seconds / tokens, np.float64)
-
-    def percentiles(self, draws: NDArray[np.float64]) -> tuple[float, float]:
-        """Expanded 95% limits, within the range of the draws."""
-        low, high = np.quantile(draws, [self._tail, 1 - self._tail])
-        return float(low), float(high)
-
-    def limits(self, estimate: float, draws: NDArray[np.float64]) -> tuple[float, float]:
-        """The same limits, beyond that range where it is too narrow to hold them."""
-        if self._tail >= self._fewest:
-            return self.percentiles(draws)
-        if draws.min() > 0:
-            factor = math.exp(self._reach * np.log(draws).std())
-            return estimate / factor, estimate * factor
-        half = self._reach * float(draws.std())
-        return max(0.0, estimate - half), estimate + half
-
-    def p_value(self, estimate: float, draws: NDArray[np.float64]) -> float:
-        """The level at which the limits would just reach 1."""
-        logs = draws.min() > 0
-        deviation = float((np.log(draws) if logs else draws).std())
-        distance = abs(math.log(estimate) if logs else estimate - 1)
-        normal = distance / deviation if deviation else math.inf if distance else 0.0
-        tail = min(_level_of_one(draws), _level_of_one(2 - draws))
-        if self._tail < self._fewest:
-            deviations = normal
-        elif tail >= self._fewest:
-            deviations = max(0.0, -_NORMAL.inv_cdf(min(tail, 0.5)))
-        else:
-            deviations = max(normal, -_NORMAL.inv_cdf(self._fewest))
-        return two_sided(deviations / self._stretch, self._freedom)
-
-
-def _level_of_one(draws: NDArray[np.float64]) -> float:
-    """The largest level whose quantile (linear, as `np.quantile`) is at most 1; 0 if none is."""
-    ordered = np.sort(draws)
-    below = int(np.searchsorted(ordered, 1.0, side="right"))
-    if below in (0, len(ordered)):
-        return float(below > 0)
-    step = (1.0 - ordered[below - 1]) / (ordered[below] - ordered[below - 1])
-    return float((below - 1 + step) / (len(ordered) - 1))
-
-
 def _spread(paces: Sequence[NDArray[np.float64]]) -> float:
     """Standard deviation of log pace among repeats, from the median distance of two of them."""
     apart = [
@@ -317,10 +226,19 @@ def _spread(paces: Sequence[NDArray[np.float64]]) -> float:
         for pace in paces
         for one, other in combinations(pace, 2)
     ]
-    return float(np.median(apart)) / (_NORMAL.inv_cdf(0.75) * math.sqrt(2)) if apart else 0.0
+    return float(np.median(apart)) / (NormalDist().inv_cdf(0.75) * math.sqrt(2)) if apart else 0.0
 
 
-_NORMAL = NormalDist()
+def _resampling(
+    prompt_ids: Sequence[str], strata: Mapping[str, str] | None, resamples: int, seed: int
+) -> Resampling:
+    if resamples < 100:
+        raise StatisticsError(f"resamples: at least 100 are needed, got {resamples}")
+    if len(prompt_ids) < 2:
+        raise StatisticsError(
+            f"an interval needs at least 2 prompts, got {len(prompt_ids)}; measure more"
+        )
+    return Resampling(_pooled_strata(prompt_ids, strata), resamples, seed, SIGNIFICANCE)
 
 
 def _pooled_strata(

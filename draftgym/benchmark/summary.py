@@ -17,7 +17,6 @@ from draftgym.benchmark.statistics import (
     acceptance,
     paired_ratio,
     time_per_token,
-    verdict,
 )
 from draftgym.decoder.rules import IdenticalRule, Rule
 from draftgym.state import RoundRecord
@@ -77,12 +76,26 @@ def rank_cells(samples: Sequence[Sample], cells: Sequence[Cell]) -> list[Ranked]
     return sorted(ranked, key=lambda entry: entry.order)
 
 
-def emitting_prompts(samples: Sequence[Sample]) -> set[str]:
-    """Prompts on which every method's rounds emitted something.
+def emitting_prompts(samples: Sequence[Sample], *methods: str) -> set[str]:
+    """Prompts on which the rounds of every session, and those of the named methods, emitted.
 
-    A text that ends with the first token, which prefill yields, has no decoding round to time.
+    A text that ends with the first token, which prefill yields, has no decoding round to time, for
+    any method. Assisted decoding in Transformers may have none where others have: its first pass
+    verifies candidates already, so a short answer can be whole before the clock of decoding runs.
+    That pass holds the prefill, so there is no time per token to compare; such a prompt stays for
+    all others and is left out wherever that method is judged, for the method and its baseline
+    alike. It loses prompts that it is quick on, as it loses the tokens of every first pass.
+
+    Args:
+        samples: Of any methods; those with rounds are sessions.
+        methods: Names whose figures are wanted, if they may be no sessions.
     """
-    silent = {sample.prompt_id for sample in samples if sample.measurement.emitted == 0}
+    timed = {sample.method for sample in samples if sample.measurement.records} | {*methods}
+    silent = {
+        sample.prompt_id
+        for sample in samples
+        if sample.method in timed and sample.measurement.emitted == 0
+    }
     return {sample.prompt_id for sample in samples} - silent
 
 
@@ -164,11 +177,14 @@ class Intervals:
     seed: int
 
     def totals(self, method: str) -> PromptTotals:
-        """Per-prompt totals over prompts on which every method emitted something."""
-        return totals(self.samples, method, emitting_prompts(self.samples))
+        """Per-prompt totals over the method's `emitting_prompts`."""
+        return totals(self.samples, method, emitting_prompts(self.samples, method))
 
     def result(self, method: str) -> dict[str, Any]:
-        """One row of `results`; `ci95` belongs to `ms_per_token`, no rounds have no tokens each."""
+        """One row of `results`, on the method's `emitting_prompts`; no rounds have no tokens each.
+
+        `ci95` belongs to `ms_per_token`; `speedup` is over plain decoding on the same prompts.
+        """
         rounds = rounds_of(self.samples, method)
         pace = time_per_token(
             self.totals(method), self.strata, resamples=self.resamples, seed=self.seed
@@ -178,7 +194,7 @@ class Intervals:
             "ms_per_token": 1e3 * pace.estimate,
             "ci95": [1e3 * pace.low, 1e3 * pace.high],
             "tau_emitted": acceptance(rounds).tau_emitted if rounds else None,
-            "speedup": self.versus(PLAIN, method)["ratio"],
+            "speedup": self.speedup(PLAIN, method).estimate,
         }
 
     def speedup(self, baseline: str, method: str, keep: Set[str] | None = None) -> Ratio:
@@ -187,9 +203,9 @@ class Intervals:
         Args:
             baseline: Name.
             method: Name.
-            keep: Prompts to look at; all on which every method emitted something when None.
+            keep: Prompts to look at; the `emitting_prompts` of both when None.
         """
-        usable = emitting_prompts(self.samples) if keep is None else keep
+        usable = emitting_prompts(self.samples, baseline, method) if keep is None else keep
         return paired_ratio(
             totals(self.samples, baseline, usable),
             totals(self.samples, method, usable),
@@ -197,11 +213,6 @@ class Intervals:
             resamples=self.resamples,
             seed=self.seed,
         )
-
-    def versus(self, baseline: str, method: str) -> dict[str, Any]:
-        """Speedup of `method` over `baseline` with interval and verdict."""
-        speedup = self.speedup(baseline, method)
-        return {"ratio": speedup.estimate, "ci95": speedup.limits, "verdict": verdict(speedup)}
 
 
 def domain_speedups(
@@ -249,11 +260,14 @@ def details_of(
     divergences: Sequence[Divergence],
     methods: Sequence[str],
 ) -> dict[str, Any]:
-    """What `report.write_report` wants besides the result line."""
+    """What `report.write_report` wants of single methods, and of the plan."""
     left_out = {request.prompt_id for request in requests} - emitting_prompts(samples)
+    speedups = {method: intervals.speedup(PLAIN, method) for method in methods}
     return {
-        "speedups": {method: intervals.versus(PLAIN, method) for method in methods},
-        "domains": domain_speedups(samples, intervals.strata, methods),
+        "speedups": {
+            method: {"ratio": speedup.estimate, "ci95": speedup.limits}
+            for method, speedup in speedups.items()
+        },
         "validation": [
             {
                 "method": entry.cell.name,

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from draftgym.benchmark.judge_study import (
     POWER,
     Experiments,
+    JudgeStudyError,
     Pool,
     judge_statistics,
     opposite_verdicts,
@@ -37,7 +38,7 @@ def judging(
 
     Raises:
         ConfigurationError: A count below its least value, or a file that is not of an evaluation.
-        JudgeStudyError: Too few timings.
+        JudgeStudyError: Too few timings; names the file.
     """
     for name, value, least in (
         ("prompts", prompts, 2),
@@ -52,7 +53,10 @@ def judging(
     for file, samples in zip(files, runs, strict=True):
         mine = _domains(Path(file).parent / "config.json")
         domains |= mine
-        pool = pool_of(samples, mine)
+        try:
+            pool = pool_of(samples, mine)
+        except JudgeStudyError as error:
+            raise JudgeStudyError(f"{file}: {error}") from error
         sizes = (prompts or len(pool.prompt_ids), repeats or pool.noise.shape[2])
         with progress(file, 3 * trials) as bar:
             row = judge_statistics(Experiments(pool, *sizes), trials=trials, bar=bar)

@@ -51,10 +51,9 @@ class TunedRule:
         """The best."""
         return self.trials[0].settings
 
-    def controller(self, space: Space, seed: int = 0, rank: int = 0) -> Controller:
-        """A fresh controller of the best setting, or of the one ranked `rank` from 0."""
-        rule = rule_named(self.name)
-        return rule.controller(space, self.trials[rank].settings, self.fitted, seed)
+    def controller(self, space: Space, seed: int = 0) -> Controller:
+        """A fresh controller of the best setting."""
+        return rule_named(self.name).controller(space, self.settings, self.fitted, seed)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data."""

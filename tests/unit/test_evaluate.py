@@ -40,6 +40,7 @@ from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
 from draftgym.provenance import usable_cores
 from draftgym.runtime import PolicyError, save_policy
+from draftgym.state import RoundRecord
 from tests.tiny import tiny_model, tiny_pair
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "evaluate"
@@ -315,6 +316,9 @@ class Recorder:
         self._log.append((self.name, request.prompt_id, max_new_tokens))
         return Measurement((1, 2), 0.5, 1)
 
+    def renew(self) -> None:
+        """Nothing was learned."""
+
 
 def test_blocks_are_interleaved_shuffled_and_warmed_up() -> None:
     log: list[tuple[str, str, int]] = []
@@ -342,6 +346,36 @@ def test_a_busy_machine_is_said_and_recorded(
     assert other_load() == processes / usable_cores()
     busy = processes / usable_cores() > BUSY_LOAD
     assert ("busy" in capsys.readouterr().err) == busy
+
+
+class Learner(FixedController):
+    """Counts the rounds that it has learned from."""
+
+    def __init__(self, made: list["Learner"]) -> None:
+        super().__init__(2, 3)
+        self.rounds = 0
+        made.append(self)
+
+    def observe(self, record: RoundRecord) -> None:
+        self.rounds += 1
+
+
+def test_what_the_warm_up_taught_is_forgotten(pair: ModelPair) -> None:
+    session = DecoderSession(pair, pair.new_drafter(), clock=FakeClock())
+    made: list[Learner] = []
+    kept = Learner([])
+    methods = [
+        SessionMethod("learns", session, lambda: Learner(made)),
+        SessionMethod("kept", session, kept),
+    ]
+    requests = [Request(f"p{i}", "d", (5 + i, 6, 7)) for i in range(3)]
+    samples = run_blocks(methods, requests, Plan(12, warm_up_tokens=6))
+    rounds = {m.name: 0 for m in methods}
+    for sample in samples:
+        rounds[sample.method] += len(sample.measurement.records)
+    warm_up, measured = made
+    assert warm_up.rounds > 0 and measured.rounds == rounds["learns"]
+    assert kept.rounds == warm_up.rounds + rounds["kept"], "one controller goes on"
 
 
 def test_method_names_must_be_unique() -> None:

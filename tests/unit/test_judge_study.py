@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,10 @@ def test_arguments_of_the_verb_are_checked(tmp_path: Path) -> None:
         command.main(["judge"])
     with pytest.raises(ConfigurationError, match="--samples: needed by `judge`"):
         command.main(["scaling", "--samples", "x"])
+    few = tmp_path / "few.jsonl"
+    SampleStore(few, "key").append("test", timings(prompts=3, repeats=1))
+    with pytest.raises(JudgeStudyError, match=r"few\.jsonl: repeats: at least 2"):
+        command.main(["judge", "--samples", str(few), "--output", str(tmp_path / "out")])
     with pytest.raises(ConfigurationError, match="--prompts: must be 2 or more, got 1"):
         command.main(["judge", "--samples", "x", "--prompts", "1", "--output", str(tmp_path)])
 
@@ -148,5 +153,25 @@ def test_only_the_newest_plan_of_a_file_is_read(tmp_path: Path) -> None:
         s.measurement.seconds for s in timings(2, prompts=2)
     ]
     path.write_text('{"phase": "test", "key": "k"}\n')
-    with pytest.raises(ConfigurationError, match="line 1: not a sample"):
+    with pytest.raises(ConfigurationError, match=r"samples\.jsonl, line 1: not a sample"):
         load_timings(path)
+    with pytest.raises(ConfigurationError, match=r"samples\.jsonl: no samples of the final phase"):
+        load_timings(path, "final")
+    with pytest.raises(ConfigurationError, match=r"absent\.jsonl: cannot be read"):
+        load_timings(tmp_path / "absent.jsonl")
+
+
+def test_unfinished_blocks_are_left_out_and_the_last_of_two_lines_counts(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    store, run = SampleStore(path, "key"), timings(1, prompts=3, repeats=1)
+    torn, again = run[3:5], [replace(s, measurement=replace(s.measurement, seconds=7.0))
+                             for s in run[3:6]]  # fmt: skip
+    store.append("test", run[:3])
+    store.append("test", torn)  # killed within the second block
+    found = load_timings(path)
+    assert {s.prompt_id for s in found} == {"p000"} and len(found) == 3
+    store.append("test", again)
+    store.append("test", run[6:8])
+    found = load_timings(path)
+    assert [s.prompt_id for s in found] == 3 * ["p000"] + 3 * ["p001"]
+    assert [s.measurement.seconds for s in found[3:]] == 3 * [7.0]

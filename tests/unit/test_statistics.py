@@ -3,21 +3,25 @@
 import numpy as np
 import pytest
 
+from draftgym.benchmark.comparisons import read_p
 from draftgym.benchmark.statistics import (
-    Interval,
     PromptTotals,
+    Ratio,
     StatisticsError,
     acceptance,
     combine_repeats,
     paired_ratio,
     time_per_token,
-    verdict,
 )
 from draftgym.benchmark.student import quantile, two_sided
 from draftgym.state import RoundRecord
 
 PROMPTS = 24
 DOMAINS = {f"p{i:02d}": f"d{i % 6}" for i in range(PROMPTS)}
+
+
+def verdict(ratio: Ratio) -> str:
+    return read_p(ratio.estimate, ratio.p_value)
 
 
 def draw(generator: np.random.Generator, effect: float) -> tuple[PromptTotals, PromptTotals]:
@@ -152,6 +156,27 @@ def test_three_prompts_have_students_interval() -> None:
     assert np.log(ratio.high / ratio.estimate) == pytest.approx(4.303 * 0.0525, rel=0.05)
 
 
+@pytest.mark.parametrize("prompts", [2, 3, 4, 24])
+def test_a_time_per_token_has_the_interval_of_its_ratio_to_one_second(prompts: int) -> None:
+    over, _ = draw(np.random.default_rng(11), 1.0)
+    ids = over.prompt_ids[:prompts]
+    few = PromptTotals(ids, over.seconds[:prompts], over.tokens[:prompts])
+    one = PromptTotals(ids, np.ones(prompts), np.ones(prompts))
+    assert time_per_token(few).limits == pytest.approx(paired_ratio(few, one).limits)
+
+
+def test_two_to_four_prompts_cover_their_time_per_token() -> None:
+    generator = np.random.default_rng(12)
+    for prompts in (2, 3, 4):
+        hits = 0
+        for trial in range(200):
+            paces = 0.03 * np.exp(0.2 * generator.standard_normal(prompts))
+            few = PromptTotals(tuple("abcd"[:prompts]), paces, np.ones(prompts))
+            interval = time_per_token(few, resamples=1000, seed=trial)
+            hits += interval.low <= 0.03 * np.exp(0.02) <= interval.high
+        assert hits / 200 >= 0.9, prompts
+
+
 def test_one_prompt_is_a_clear_error() -> None:
     one = PromptTotals(("a",), np.array([1.0]), np.array([10.0]))
     with pytest.raises(StatisticsError, match="at least 2 prompts, got 1"):
@@ -182,18 +207,6 @@ def test_small_strata_are_pooled() -> None:
     strata = {prompt_id: prompt_id for prompt_id in DOMAINS}
     pair = draw(np.random.default_rng(7), 1.0)
     assert paired_ratio(*pair, strata) == paired_ratio(*pair, None)
-
-
-@pytest.mark.parametrize(
-    ("interval", "expected"),
-    [
-        (Interval(1.1, 1.01, 1.2), "faster"),
-        (Interval(0.9, 0.8, 0.99), "slower"),
-        (Interval(1.1, 1.0, 1.2), "no significant difference"),
-    ],
-)
-def test_verdict_needs_one_outside_the_interval(interval: Interval, expected: str) -> None:
-    assert verdict(interval) == expected
 
 
 def record(accepted: int, size: int) -> RoundRecord:
