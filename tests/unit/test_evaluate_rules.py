@@ -13,6 +13,7 @@ import pytest
 
 from draftgym.benchmark import report
 from draftgym.benchmark.config import EvaluateConfig
+from draftgym.benchmark.contenders import Contenders
 from draftgym.benchmark.evaluate import evaluate
 from draftgym.benchmark.reference import Reference
 from draftgym.benchmark.untrained import untrained_controller
@@ -126,6 +127,16 @@ def test_rules_are_tuned_once_and_measured(
     )
     assert control["verdict"] == "no significant difference"
     assert kept["details"]["validation"][0]["prompts"] == 12
+
+
+def test_rules_begin_anew_after_the_warm_up(
+    tmp_path: Path, pair: ModelPair, runs: Path, inputs: Inputs
+) -> None:
+    plan = config(pair, tmp_path, runs)
+    (random,) = Contenders(plan, pair, FakeClock(), tuning_of(plan, tmp_path, inputs)).rules()
+    warmed = random._controller
+    random.renew()
+    assert type(random._controller) is type(warmed) and random._controller is not warmed
 
 
 def test_other_traces_are_tuned_on_anew(
