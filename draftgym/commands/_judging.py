@@ -53,6 +53,9 @@ def judging(
     for file, samples in zip(files, runs, strict=True):
         mine = _domains(Path(file).parent / "config.json")
         domains |= mine
+        if len({sample.repeat for sample in samples}) == 1 and len(files) > 1:
+            say(f"{file}: one repeat says nothing of noise; only compared with the other runs")
+            continue
         try:
             pool = pool_of(samples, mine)
         except JudgeStudyError as error:

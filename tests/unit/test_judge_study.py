@@ -143,6 +143,19 @@ def test_arguments_of_the_verb_are_checked(tmp_path: Path) -> None:
         command.main(["judge", "--samples", "x", "--prompts", "1", "--output", str(tmp_path)])
 
 
+def test_a_run_of_one_repeat_is_only_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for name, repeats in (("whole", 2), ("quick", 1)):
+        files += ["--samples", str(tmp_path / name / "samples.jsonl")]
+        store = SampleStore(Path(files[-1]), "key")
+        store.append("test", timings(repeats=repeats))
+    command.main(["judge", *files, "--trials", "4"])
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert len(line["runs"]) == 1 and line["across_runs"]["pairs"] == 3
+
+
 def test_only_the_newest_plan_of_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     SampleStore(path, "old").append("test", timings(1, prompts=3))
