@@ -289,7 +289,11 @@ def summarise(
 
     names = list(rows[0][0]) if rows else [OPTIMUM]
     best = totals(OPTIMUM)
-    methods = {name: time_per_token(totals(name)) for name in names}
+    means = {name: time_per_token(totals(name)) for name in names}
+    # With few prompts the interval is Student's of the logarithm, which knows of no largest share.
+    methods = {
+        name: Interval(mean.estimate, mean.low, min(mean.high, 1.0)) for name, mean in means.items()
+    }
     ratios: dict[str, Interval] = {
         name: paired_ratio(totals(name), best) for name in names if name != OPTIMUM
     }

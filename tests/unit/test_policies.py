@@ -487,7 +487,7 @@ def test_untrained_decision_is_exported_as_its_fixed_value() -> None:
     )
     assert policy.depth is None
     assert policy.fallback == {"depth": 2}
-    assert policy.training == {"steps": 0, "costs": {}}
+    assert policy.training == {"steps": 0, "costs": {}, "law": "greedy"}
 
 
 @pytest.mark.parametrize(
