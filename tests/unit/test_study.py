@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from draftgym.commands import study as command
-from draftgym.commands.study import Arguments
+from draftgym.commands.studies.on_traces import Arguments
 from draftgym.configuration import load_yaml
 from draftgym.console import Bar, QuietBar
 from draftgym.costs.times import Float64Array

@@ -1,0 +1,1 @@
+"""Studies of `python -m draftgym study NAME`: one module each, imported only when asked for."""
