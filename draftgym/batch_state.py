@@ -98,6 +98,10 @@ class BatchController(Protocol):
     def free(self) -> bool:
         """True when decisions read nothing and are not charged."""
 
+    @property
+    def deepest(self) -> int:
+        """Draft passes after which it is not asked, and not charged: it would answer no."""
+
     def draft_again(self, rounds: RoundBatch) -> BoolArray:
         """Whether each round makes (another) draft pass, [m]."""
 

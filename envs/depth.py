@@ -32,9 +32,9 @@ class DraftDepthEnv(SessionEnv):
     | 0 | stop: the size controller chooses, the target verifies, the round ends |
     | 1 | one draft pass |
 
-    When the deepest draft is reached the environment stops by itself, and a round that may not
-    draft at all (budget or context nearly used up) is played without asking: there is only one
-    answer. Anything but 0 or 1 raises `ValueError`.
+    When the deepest draft is reached, the round's or `deepest`, the environment stops by itself,
+    and a round that may not draft at all (budget or context nearly used up) is played without
+    asking: there is only one answer. Anything but 0 or 1 raises `ValueError`.
 
     ## Observation Space
     `Box(float32)`, from `FeatureLayout.depth_observation`; with the default layout:
@@ -103,6 +103,7 @@ class DraftDepthEnv(SessionEnv):
         max_new_tokens: Budget of a request, its first token included.
         layout: Observations.
         size_controller: Chooses the verification size.
+        deepest: Draft passes after which the agent is not asked; absent, the layout's most.
         reward: Reward kind.
         rate: Pace shared with other environments of the run.
         decision_seconds: Measured cost of one decision of the exported policy.
@@ -122,6 +123,7 @@ class DraftDepthEnv(SessionEnv):
         max_new_tokens: int = 128,
         layout: FeatureLayout | None = None,
         size_controller: Controller | None = None,
+        deepest: int | None = None,
         reward: RewardKind = "rate",
         rate: RateTracker | None = None,
         decision_seconds: DecisionSeconds | float = 0.0,
@@ -149,6 +151,9 @@ class DraftDepthEnv(SessionEnv):
         )
         if session.max_depth == 0:
             raise ValueError("session: its drafter makes no passes, so there is no depth to learn")
+        self._deepest = layout.max_depth if deepest is None else deepest
+        if self._deepest < 1:
+            raise ValueError(f"deepest: must be at least 1, got {deepest}")
         self.action_space = spaces.Discrete(2)
         self.observation_space = box(layout.depth_low, layout.depth_high)
 
@@ -164,7 +169,7 @@ class DraftDepthEnv(SessionEnv):
         decision_seconds = self._read_seconds + self._cost.depth
         self.session.draft()
         self._earned += self._reward.draft_pass(self.session.last_pass_seconds() + decision_seconds)
-        if state.depth >= state.max_depth:
+        if state.depth >= min(state.max_depth, self._deepest):
             self._force(state)
 
     def _force(self, state: RoundState) -> None:

@@ -332,13 +332,14 @@ class SizeGame(ReplayGame):
     def _open(self, who: IntArray) -> BoolArray:
         batch, other = self.batch, self.other
         batch.open(who)
-        drafting = who[batch.max_depth[who] > 0]
+        limit = np.minimum(batch.max_depth, other.deepest)
+        drafting = who[limit[who] > 0]
         while len(drafting):
             if not other.free:
                 batch.charge(drafting, self._cost.depth)
             drafting = drafting[other.draft_again(batch.rounds(drafting))]
             batch.deepen(drafting)
-            drafting = drafting[batch.depth[drafting] < batch.max_depth[drafting]]
+            drafting = drafting[batch.depth[drafting] < limit[drafting]]
         batch.time_passes(who)
         # Also with an empty tree: a step is a round, and its size is clamped to 0.
         return np.ones(len(who), np.bool_)

@@ -135,7 +135,9 @@ class VerifySizeEnv(SessionEnv):
 
     def _open_round(self) -> tuple[RoundState, bool]:
         state = self.session.begin_round()
-        while state.depth < state.max_depth:
+        # A learned controller is not asked, nor charged, at the deepest draft it ever wants.
+        limit = min(state.max_depth, getattr(self.other, "deepest", state.max_depth))
+        while state.depth < limit:
             self._consult(state, self._cost.depth)
             if not self.other.draft_again(state):
                 break

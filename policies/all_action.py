@@ -64,6 +64,8 @@ class AllActionConfig:
             `policies.feature_groups.untold` leaves out.
         fixed_depth: Draft passes where the depth is not learned.
         fixed_size: Verification size, one of the grid, where the size is not learned.
+        deepest: Draft passes after which the depth is not asked; absent, the layout's most
+            (`policies.pretraining` chooses it on held-out prompts).
     """
 
     steps: int = 600
@@ -78,6 +80,7 @@ class AllActionConfig:
     unseen: tuple[str, ...] | None = None
     fixed_depth: int | None = None
     fixed_size: int | None = None
+    deepest: int | None = None
 
     def hidden_from(self, layout: FeatureLayout) -> frozenset[str]:
         """Names of observations that the networks are not shown.
@@ -155,7 +158,8 @@ class AllActionTrainer:
         self._kept = trace.accepted_by_size(self._grid)  # [rows, levels, sizes]
         self._who = np.arange(config.requests)
         self._usable = np.flatnonzero(trace.lengths > 1)
-        self._levels = trace.shape.max_depth + 1
+        self._deepest = trace.shape.max_depth if config.deepest is None else config.deepest
+        self._levels = self._deepest + 1
         self._seconds, self._tokens = 0.0, 0.0
         generator = torch.Generator().manual_seed(config.seed)
         names = (layout.depth_names, layout.size_names)
@@ -247,7 +251,7 @@ class AllActionTrainer:
     def _look(self) -> _Round:
         """Everything that every decision of the open rounds would see and bring."""
         batch, who = self._batch, self._who
-        limit, context = batch.max_depth.copy(), batch.context
+        limit, context = np.minimum(batch.max_depth, self._deepest), batch.context
         inputs, tokens, seconds, prices = [], [], [], [np.zeros(len(who))]
         fixed = self._times.mean("propose", 0, context) + self._times.mean("commit", 0, context)
         left = self._trace.lengths[batch.sequence] - batch.emitted

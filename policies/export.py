@@ -73,6 +73,7 @@ def export_heads(
     card: PolicyCard,
     summary: Mapping[str, Any],
     fallback: Mapping[str, int] | None = None,
+    deepest: int | None = None,
 ) -> ExportedPolicy:
     """Whatever was learned, however it was learned, as one exported policy.
 
@@ -83,6 +84,7 @@ def export_heads(
         card: Origin.
         summary: Of the training.
         fallback: Fixed decision of a missing head.
+        deepest: Draft passes after which the depth head is not asked.
 
     Returns:
         What `draftgym.runtime.save_policy` writes.
@@ -96,6 +98,7 @@ def export_heads(
         hardware=card.hardware,
         training={**summary, "costs": dict(card.costs), "law": card.law},
         fallback=dict(fallback or {}),
+        deepest=deepest,
     )
 
 
@@ -105,6 +108,7 @@ def export_policy(
     heads: Mapping[PolicyName, Mapping[str, torch.Tensor]],
     card: PolicyCard,
     summary: Mapping[str, Any],
+    deepest: int | None = None,
 ) -> ExportedPolicy:
     """Both decisions as one exported policy.
 
@@ -115,6 +119,7 @@ def export_policy(
             run never learns is exported as its fixed decision.
         card: Origin.
         summary: Of the training run.
+        deepest: Draft passes after which the depth head is not asked.
 
     Returns:
         What `draftgym.runtime.save_policy` writes.
@@ -125,7 +130,7 @@ def export_policy(
     fixed = {"depth": config.fixed_depth, "size": config.fixed_size}
     fallback = {name: value for name, value in fixed.items() if name not in exported}
     reward = config.reward.model_dump(mode="json")
-    return export_heads(layout, exported, reward, card, summary, fallback)
+    return export_heads(layout, exported, reward, card, summary, fallback, deepest)
 
 
 def _statistics(tensors: Mapping[str, torch.Tensor], config: TrainConfig) -> Normaliser | None:

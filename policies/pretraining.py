@@ -1,9 +1,10 @@
-"""All-action learning; a held-out share of the prompts says how long, then all are learned from."""
+"""All-action learning; held-out prompts say how long and how deep, then all are learned from."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +27,8 @@ CHECKS = 10
 """How often the present policies are judged on held-out prompts."""
 
 NEAR_BEST = 0.005
-"""Checks this close to the best one, as a share of its time, do not differ: the last is taken."""
+"""Checks this close to the best one, as a share of its time, do not differ: the last is taken, and
+of limits to the depth the one that asks least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,9 @@ def pretrain(
 ) -> Pretrained:
     """Find on held-out prompts how long to learn, then learn that long from all prompts.
 
+    The same prompts say down to which depth to ask: a decision after a pass costs the more because
+    the pass has emptied the caches, and spares nothing where deeper drafts hardly ever pay.
+
     Args:
         trace: Of the policy split.
         times: Mean seconds of work and of decisions.
@@ -83,13 +88,20 @@ def pretrain(
     charged = MeanTimes(times, config.charged(times.decision_seconds))
     lengths = np.unique(np.linspace(0, config.steps, CHECKS + 1).round().astype(int))
     curve: list[Float64Array] = []
+    policies: list[ExportedPolicy] = []
     for begin, end in pairwise(lengths.tolist()):
         trainer.train(end - begin)
         heads = trainer.heads()
-        present = ExportedPolicy(
-            layout=layout, depth=heads["depth"], size=heads["size"], fallback=fallback
+        policies.append(
+            ExportedPolicy(
+                layout=layout,
+                depth=heads["depth"],
+                size=heads["size"],
+                fallback=fallback,
+                deepest=config.deepest,
+            )
         )
-        curve.append(judge(theirs, charged, layout, ExportedBatch(present), costs))
+        curve.append(judge(theirs, charged, layout, ExportedBatch(policies[-1]), costs))
         seconds = float(curve[-1].sum())
         tell(
             f"held-out prompts: {1e3 * seconds / tokens:.2f} ms per token, "
@@ -99,29 +111,49 @@ def pretrain(
     spent = np.array([part.sum() for part in curve])
     best = int(np.flatnonzero(spent <= (1 + NEAR_BEST) * spent.min())[-1])
     steps = int(lengths[best + 1])
-    tell(f"learning {steps} steps from all prompts")
-    final = AllActionTrainer(trace, times, layout, costs, config)
+    limits = {config.deepest: curve[best]}
+    if config.deepest is None and config.fixed_depth is None:
+        for limit in range(1, layout.max_depth):
+            present = ExportedBatch(replace(policies[best], deepest=limit))
+            limits[limit] = judge(theirs, charged, layout, present, costs)
+    deepest = _least_asked({limit: float(part.sum()) for limit, part in limits.items()})
+    tell(
+        f"learning {steps} steps from all prompts, "
+        f"asking {'before every pass' if deepest is None else f'before {deepest} passes at most'}"
+    )
+    final = AllActionTrainer(trace, times, layout, costs, replace(config, deepest=deepest))
     final.train(steps)
     bar.advance(config.steps / 2)
     held_out = {
-        "ms_per_token": float(1e3 * spent[best] / tokens),
-        "over_tuned_cell": float(reference / spent[best]),
+        "ms_per_token": float(1e3 * limits[deepest].sum() / tokens),
+        "over_tuned_cell": float(reference / limits[deepest].sum()),
         "tuned_cell": {"depth": depth, "size": size},
         "prompts": len(theirs.sequences),
         "steps": steps,
         "curve": (reference / spent).tolist(),
+        "deepest": {
+            "all" if limit is None else str(limit): float(reference / part.sum())
+            for limit, part in limits.items()
+        },
     }
     training = {
         "method": "all-action",
-        **asdict(config),
+        **asdict(replace(config, deepest=deepest)),
         "trace_positions": len(trace),
         "decision_seconds": asdict(times.decision_seconds),
         "held_out": held_out,
     }
     learned = {name: head for name, head in final.heads().items() if head is not None}
     reward = {"kind": config.reward}
-    policy = export_heads(layout, learned, reward, card, training, fallback)
-    return Pretrained(policy, held_out, curve[best])
+    policy = export_heads(layout, learned, reward, card, training, fallback, deepest)
+    return Pretrained(policy, held_out, limits[deepest])
+
+
+def _least_asked(seconds: Mapping[int | None, float]) -> int | None:
+    """The limit that asks least of those near the best; None is no limit."""
+    near = (1 + NEAR_BEST) * min(seconds.values())
+    limits = [limit for limit, spent in seconds.items() if spent <= near]
+    return min(limits, key=lambda limit: math.inf if limit is None else limit)
 
 
 def hold_out(trace: Trace, fold: int = 0) -> tuple[Trace, Trace]:

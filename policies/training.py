@@ -182,7 +182,7 @@ class Trainer:
         position, clock = self.position, self._bench.clock
         seed = rollout_seed(self._config.seed, position.rollouts)
         environment = self._bench.environment(
-            phase.policy, self._other(phase, seed), self._decision_cost()
+            phase.policy, self._other(phase, seed), self._decision_cost(), self._deepest
         )
         start = clock.boundary()
         steps_before = position.phase_steps
@@ -324,7 +324,14 @@ class Trainer:
     def _export(
         self, tensors: Mapping[PolicyName, Mapping[str, torch.Tensor]], summary: Mapping[str, Any]
     ) -> ExportedPolicy:
-        return export_policy(self._layout, self._config, tensors, self._card, summary)
+        return export_policy(
+            self._layout, self._config, tensors, self._card, summary, self._deepest
+        )
+
+    @property
+    def _deepest(self) -> int | None:
+        """Draft passes after which the trace taught not to ask."""
+        return None if self._start is None else self._start.deepest
 
     def _decision_cost(self) -> DecisionSeconds:
         """Measured once per run: the cost hangs on the networks' shapes, not on their weights."""

@@ -20,7 +20,11 @@ class Workbench(Protocol):
         """The run's only source of time."""
 
     def environment(
-        self, policy: PolicyName, other: Controller, decision_seconds: DecisionSeconds
+        self,
+        policy: PolicyName,
+        other: Controller,
+        decision_seconds: DecisionSeconds,
+        deepest: int | None = None,
     ) -> Environment:
         """The environment in which `policy` decides and `other` takes the other decision.
 
@@ -29,6 +33,7 @@ class Workbench(Protocol):
             other: Takes the other decision.
             decision_seconds: Measured cost of the exported policy's decisions, charged for each
                 decision of the learner, and of `other` unless that one is free.
+            deepest: Draft passes after which a learner of the depth is not asked.
         """
 
     def decode(

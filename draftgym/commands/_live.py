@@ -95,7 +95,11 @@ class LiveBench:
         return len(self._validation)
 
     def environment(
-        self, policy: PolicyName, other: Controller, decision_seconds: DecisionSeconds
+        self,
+        policy: PolicyName,
+        other: Controller,
+        decision_seconds: DecisionSeconds,
+        deepest: int | None = None,
     ) -> SessionEnv:
         shared: dict[str, Any] = {
             "session": self._session,
@@ -109,7 +113,7 @@ class LiveBench:
         }
         if policy == "size":
             return VerifySizeEnv(**shared, depth_controller=other)
-        return DraftDepthEnv(**shared, size_controller=other)
+        return DraftDepthEnv(**shared, size_controller=other, deepest=deepest)
 
     def decode(
         self, prompt: int, controller: Controller, max_new_tokens: int

@@ -25,6 +25,7 @@ class ExportedBatch:
         self._grid = np.array(layout.size_grid, np.int64)
         self._depth = None if depth is None else BatchNetwork(depth, layout.depth_features)
         self._size = None if size is None else BatchNetwork(size, layout.size_features)
+        self.deepest = policy.most_passes
         self._fixed_depth = policy.fallback.get("depth", 0)
         self._fixed_size = policy.fallback.get("size", 0)
 
@@ -34,7 +35,7 @@ class ExportedBatch:
             wanted: BoolArray = rounds.depth < self._fixed_depth
         else:
             wanted = self._depth.act(self._features.depth_raw(rounds)) == 1
-        return wanted & (rounds.depth < rounds.max_depth)
+        return wanted & (rounds.depth < np.minimum(rounds.max_depth, self.deepest))
 
     def choose_size(self, rounds: RoundBatch) -> IntArray:
         """A size of the grid for each round, 0 for an empty tree."""

@@ -24,8 +24,9 @@ def known_costs(training: Mapping[str, Any]) -> MeasuredCosts:
 class ExportedController:
     """Runs an exported policy deterministically; implements `draftgym.state.Controller`.
 
-    It asks no network when only one answer is left (deepest draft reached, empty tree): the
-    training environments do not ask, and do not charge, those decisions either.
+    It asks no network when only one answer is left (deepest draft of the round or of the policy
+    reached, empty tree): the training environments do not ask, and do not charge, those decisions
+    either.
 
     Args:
         policy: Checked policy, from `draftgym.runtime.load` or straight from training.
@@ -40,6 +41,7 @@ class ExportedController:
         self._reader = RoundReader(layout)
         self._depth = None if depth is None else Network(depth, layout.depth_features)
         self._size = None if size is None else Network(size, layout.size_features)
+        self.deepest = policy.most_passes
         self._fixed_depth = policy.fallback.get("depth", 0)
         self._fixed_size = policy.fallback.get("size", 0)
 
@@ -63,7 +65,7 @@ class ExportedController:
 
     def draft_again(self, state: RoundState) -> bool:
         """Whether to make another draft pass."""
-        if state.depth >= state.max_depth:
+        if state.depth >= state.max_depth or state.depth >= self.deepest:
             return False
         if self._depth is None:
             return state.depth < self._fixed_depth

@@ -32,13 +32,16 @@ from draftgym.runtime.policy import (
 )
 from draftgym.storage import plain, write_bytes, write_json
 
-POLICY_SCHEMA = "draftgym.policy/1"
+POLICY_SCHEMA = "draftgym.policy/2"
+UNLIMITED_SCHEMA = "draftgym.policy/1"
+"""Of policies without `deepest_draft`: they are asked down to the layout's deepest draft."""
 JSON_FILE = "policy.json"
 WEIGHTS_FILE = "policy.safetensors"
 
 _PLAIN_FIELDS = ("fallback", "reward", "pair", "hardware", "training")
 _FIELDS: dict[str, Any] = {
     "schema": str, "weights_sha256": str, "layout": dict, "cadence": dict, "heads": dict,
+    "deepest_draft": (int, type(None)),
     "fallback": dict, "reward": dict, "pair": dict, "hardware": dict, "training": dict,
 }  # fmt: skip
 _HEAD_FIELDS: dict[str, Any] = {
@@ -86,6 +89,7 @@ def save_policy(path: str | Path, policy: ExportedPolicy) -> Path:
         "layout": {"hash": policy.layout.hash(), **policy.layout.schema()},
         "cadence": CADENCE,
         "heads": heads,
+        "deepest_draft": policy.deepest,
     }
     for field in _PLAIN_FIELDS:
         try:
@@ -162,6 +166,8 @@ def read_policy(path: str | Path) -> ExportedPolicy:
     folder = Path(path)
     file = folder / JSON_FILE
     data = _read_json(file)
+    if data.get("schema") == UNLIMITED_SCHEMA:
+        data = {**data, "schema": POLICY_SCHEMA, "deepest_draft": None}
     if data.get("schema") != POLICY_SCHEMA:
         raise PolicyError(
             f"{file}: schema: expected {POLICY_SCHEMA!r}, found {data.get('schema')!r}"
@@ -192,6 +198,7 @@ def read_policy(path: str | Path) -> ExportedPolicy:
             layout=layout,
             depth=heads.get("depth"),
             size=heads.get("size"),
+            deepest=data["deepest_draft"],
             **{field: data[field] for field in _PLAIN_FIELDS},
         )
     except PolicyError as error:

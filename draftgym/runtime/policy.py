@@ -112,6 +112,8 @@ class ExportedPolicy:
         hardware: Fingerprint of the machine it was trained on, plain data.
         training: Summary of the training run, plain data.
         fallback: Fixed decision for a head that is missing, such as ``{"depth": 2}``.
+        deepest: Draft passes after which the depth head is not asked but answers "stop": asking
+            after a pass costs more than what still deeper drafts bring; absent, the layout's most.
 
     Raises:
         PolicyError: If a head does not fit the layout, holds values that are not finite, or is
@@ -126,8 +128,14 @@ class ExportedPolicy:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     fallback: Mapping[str, int] = field(default_factory=dict)
+    deepest: int | None = None
 
     def __post_init__(self) -> None:
+        most = self.layout.max_depth
+        if self.deepest is not None and (
+            isinstance(self.deepest, bool) or not 1 <= self.deepest <= most
+        ):
+            raise PolicyError(f"deepest_draft: must be 1 to {most} or null, got {self.deepest}")
         if self.depth is None and self.size is None:
             raise PolicyError("heads: a policy needs at least one of depth, size")
         for name in self.fallback:
@@ -139,6 +147,11 @@ class ExportedPolicy:
                 check_head(name, head, self.layout)
             else:
                 self._check_fallback(name)
+
+    @property
+    def most_passes(self) -> int:
+        """Draft passes after which nobody is asked."""
+        return self.layout.max_depth if self.deepest is None else self.deepest
 
     def head(self, name: HeadName) -> PolicyHead | None:
         """The network of one decision."""

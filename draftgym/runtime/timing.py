@@ -44,19 +44,26 @@ def decision_seconds(
     """
     if controller.free:
         return DecisionSeconds()
-    state = representative_state(layout)
+    # Beyond its deepest draft a controller answers without being asked.
+    deepest = getattr(controller, "deepest", layout.max_depth)
+    state = representative_state(layout, max(min(layout.max_depth // 2, deepest - 1), 0))
     return DecisionSeconds(
         depth=_median(lambda: controller.draft_again(state), clock, repeats),
         size=_median(lambda: controller.choose_size(state), clock, repeats),
     )
 
 
-def representative_state(layout: FeatureLayout) -> RoundState:
-    """A round in mid-draft after a full history, with a tree of a typical size."""
+def representative_state(layout: FeatureLayout, depth: int | None = None) -> RoundState:
+    """A round after so many passes and a full history, with a tree of a typical size.
+
+    Args:
+        layout: Its shapes.
+        depth: Draft passes made; half of the deepest draft when None.
+    """
+    depth = layout.max_depth // 2 if depth is None else depth
     history = History(layout.history)
     for index in range(layout.history):
         history.append(index % 3, min(2, layout.max_depth), min(4, layout.max_size))
-    depth = layout.max_depth // 2
     nodes = layout.beam_width + max(depth - 1, 0) * layout.beam_width**2
     scores = (-np.linspace(0.3, 6.0, nodes)).tolist()
     confidence = Confidence(scores[: layout.beam_width], 1.5, 0.4, scores)

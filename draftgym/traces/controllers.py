@@ -26,6 +26,7 @@ class FixedBatch:
         if depth < 0 or size < 0:
             raise ValueError(f"depth and size must not be negative, got {depth} and {size}")
         self.depth, self.size = depth, size
+        self.deepest = depth
 
     def draft_again(self, rounds: RoundBatch) -> BoolArray:
         """Whether a round is still short of the depth."""
@@ -51,7 +52,7 @@ class RandomBatch:
     free = True
 
     def __init__(self, seed: int | None, max_depth: int, size_grid: Sequence[int]) -> None:
-        self._max_depth, self._grid = max_depth, np.array(size_grid, np.int64)
+        self.deepest, self._grid = max_depth, np.array(size_grid, np.int64)
         self._random = np.random.default_rng(seed)
 
     def reseed(self, seed: int) -> None:
@@ -60,7 +61,7 @@ class RandomBatch:
 
     def draft_again(self, rounds: RoundBatch) -> BoolArray:
         """Whether a round goes on, drawn for each."""
-        left = self._max_depth - rounds.depth
+        left = self.deepest - rounds.depth
         goes_on: BoolArray = self._random.random(len(rounds)) * (left + 1) < left
         return goes_on
 

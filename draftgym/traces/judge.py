@@ -69,13 +69,14 @@ def judge(
     running = np.flatnonzero(~batch.finished)
     while len(running):
         batch.open(running)
-        asked = running[batch.max_depth[running] > 0]
+        limit = np.minimum(batch.max_depth, controller.deepest)
+        asked = running[limit[running] > 0]
         while len(asked):
             if not controller.free:
                 batch.charge(asked, decision.depth)
             asked = asked[controller.draft_again(batch.rounds(asked))]
             batch.draft(asked)
-            asked = asked[batch.depth[asked] < batch.max_depth[asked]]
+            asked = asked[batch.depth[asked] < limit[asked]]
         if not controller.free:
             batch.charge(running[batch.nodes(running) > 0], decision.size)
         finished = batch.close(running, controller.choose_size(batch.rounds(running)))

@@ -14,7 +14,7 @@ import torch
 from draftgym.batch_state import IntArray
 from draftgym.console import QuietBar
 from draftgym.features import FeatureLayout
-from draftgym.runtime import DecisionSeconds, ExportedPolicy
+from draftgym.runtime import DecisionSeconds, ExportedPolicy, PolicyHead
 from draftgym.runtime.batch import ExportedBatch
 from draftgym.state import MeasuredCosts
 from draftgym.theory.fixed import fixed
@@ -217,10 +217,12 @@ def test_the_length_is_found_on_held_out_prompts_and_all_prompts_are_learned_fro
     curve, steps = got.held_out["curve"], got.held_out["steps"]
     near = [6 * (check + 1) for check, reached in enumerate(curve) if reached > 0.995 * max(curve)]
     assert steps == near[-1] and len(curve) == 10
-    assert got.held_out["over_tuned_cell"] == curve[steps // 6 - 1]
+    assert got.held_out["deepest"]["all"] == curve[steps // 6 - 1]
     assert 0 < got.held_out["prompts"] < len(trace.sequences)
     assert got.policy.training["trace_positions"] == len(trace)
-    config = AllActionConfig(steps=60, requests=64, learning_rate=1e-2, hidden=(16,))
+    config = AllActionConfig(
+        steps=60, requests=64, learning_rate=1e-2, hidden=(16,), deepest=got.policy.deepest
+    )
     alone = AllActionTrainer(trace, times, LAYOUT, COSTS, config)
     alone.train(steps)
     for name, head in alone.heads().items():
@@ -231,6 +233,51 @@ def test_the_length_is_found_on_held_out_prompts_and_all_prompts_are_learned_fro
     right = trace.rank[:, 1, 0] == 0
     told = follow(trace, times, lambda rows, _: (right[rows] * 1, right[rows] * 4)).sum()
     assert judge(trace, times, LAYOUT, ExportedBatch(got.policy), COSTS).sum() < 1.03 * told
+
+
+def always_drafting(deepest: int | None) -> ExportedPolicy:
+    width = len(DEEPER.depth_names)
+    never, always = np.zeros((2, width), np.float32), np.array([0.0, 1.0], np.float32)
+    head = PolicyHead((never,), (always,), None)
+    return ExportedPolicy(DEEPER, head, None, fallback={"size": 2}, deepest=deepest)
+
+
+def test_unasked_depths_are_not_charged() -> None:
+    trace, dear = random_trace(4, (7, 1, 5), budget=9), SimpleTimes()
+    dear.decision_seconds = DecisionSeconds(depth=0.5, size=0.0)
+
+    def questions(deepest: int | None) -> float:
+        controller = ExportedBatch(always_drafting(deepest))
+        paid, free = (
+            judge(trace, times, DEEPER, controller, COSTS).sum() for times in (dear, SimpleTimes())
+        )
+        return float(paid - free) / 0.5
+
+    rounds = questions(1)  # one in each round that may draft at all
+    assert rounds == pytest.approx(round(rounds)) and rounds > 3
+    # The limited policy drafts one pass only, so its texts take other rounds: fixed cells tell them.
+    one, two = (judge(trace, SimpleTimes(), DEEPER, ExportedBatch(always_drafting(d)), COSTS)
+                for d in (1, None))  # fmt: skip
+    np.testing.assert_allclose(one, fixed(trace, SimpleTimes(), 1, 2))
+    np.testing.assert_allclose(two, fixed(trace, SimpleTimes(), 2, 2))
+    assert questions(None) > rounds
+
+
+def test_a_dear_question_is_not_asked_where_the_answer_is_known() -> None:
+    trace, dear = random_trace(3, (6,) * 24), SimpleTimes()
+    dear.decision_seconds = DecisionSeconds(depth=0.3, size=0.0)
+    config = AllActionConfig(steps=20, requests=32, learning_rate=1e-2, hidden=(8,))
+    card, quiet = PolicyCard({}, {}, {}), QuietBar("", None)
+    told: list[str] = []
+    got = pretrain(trace, dear, DEEPER, COSTS, config, card, bar=quiet, tell=told.append)
+    assert set(got.held_out["deepest"]) == {"all", "1"}
+    assert got.policy.deepest == 1 == got.policy.training["deepest"]
+    assert got.held_out["over_tuned_cell"] == got.held_out["deepest"]["1"]
+    assert "asking before 1 passes at most" in told[-1]
+    given = pretrain(
+        trace, dear, DEEPER, COSTS, replace(config, deepest=2), card, bar=quiet, tell=told.append
+    )
+    assert given.policy.deepest == 2 and set(given.held_out["deepest"]) == {"2"}
 
 
 def test_pretraining_is_the_same_every_time() -> None:

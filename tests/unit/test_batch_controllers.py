@@ -37,10 +37,13 @@ def test_a_batch_of_observations_gives_the_logits_of_each(name: str, normalise: 
     assert np.array_equal(many.act(values)[clear], expected.argmax(1)[clear])
 
 
+@pytest.mark.parametrize("deepest", [None, 2])
 @pytest.mark.parametrize("missing", [None, "depth", "size"])
-def test_the_exported_policy_decides_as_for_each_round(missing: str | None) -> None:
+def test_the_exported_policy_decides_as_for_each_round(
+    missing: str | None, deepest: int | None
+) -> None:
     changes = {} if missing is None else {missing: None, "fallback": {missing: 2}}
-    policy = make_policy(**changes)
+    policy = make_policy(**changes, deepest=deepest)
     one, many = ExportedController(policy), ExportedBatch(policy)
     rounds = states(1000)
     columns = batch(rounds, LAYOUT)

@@ -334,6 +334,15 @@ def test_asked_before_every_pass_and_stopped_at_the_deepest() -> None:
     assert (plain.depth, plain.size, plain.emitted) == (0, 0, 1)
 
 
+def test_beyond_its_own_deepest_draft_nobody_is_asked_or_charged() -> None:
+    env = depth_env(deepest=2)
+    env.reset()
+    assert "round" not in env.step(1)[4]
+    assert env.step(1)[4]["round"].depth == 2
+    with pytest.raises(ValueError, match="deepest: must be at least 1, got 0"):
+        depth_env(deepest=0)
+
+
 def test_rate_charges_each_pass_at_its_decision() -> None:
     rate = RateTracker(initial_seconds_per_token=0.03)
     env = depth_env(rate=rate, decision_seconds=DecisionSeconds(depth=1e-3, size=5e-3))

@@ -232,6 +232,29 @@ def test_no_network_is_asked_when_one_answer_is_left() -> None:
     assert controller.choose_size(empty) == 0
 
 
+def test_beyond_its_deepest_draft_a_policy_stops_unasked(tmp_path: Path) -> None:
+    def forbidden() -> Confidence:
+        raise AssertionError("read")
+
+    limited = load(save_policy(tmp_path / "limited", make_policy(deepest=2)))
+    whole = ExportedController(make_policy())
+    beyond = [dataclasses.replace(observed(seed), depth=2 + seed % 6) for seed in range(50)]
+    assert any(whole.draft_again(state) for state in beyond), "else the limit changes nothing"
+    for state in beyond:
+        assert limited.draft_again(dataclasses.replace(state, read_confidence=forbidden)) is False
+    above = [dataclasses.replace(observed(seed), depth=seed % 2) for seed in range(50)]
+    answers = [limited.draft_again(state) for state in above]
+    assert answers == [whole.draft_again(state) for state in above] and len(set(answers)) == 2
+
+
+def test_policies_from_before_the_limit_are_asked_at_every_depth(folder: Path) -> None:
+    rewrite(folder, lambda data: data.pop("deepest_draft"))
+    with pytest.raises(PolicyError, match="deepest_draft: missing"):
+        load(folder)
+    rewrite(folder, lambda data: data.update(schema="draftgym.policy/1"))
+    assert decisions(load(folder)) == decisions(ExportedController(make_policy()))
+
+
 JSON_FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "other schema": (lambda d: d.update(schema="draftgym.policy/9"), "schema"),
     "no schema": (lambda d: d.pop("schema"), "schema"),
@@ -279,6 +302,10 @@ JSON_FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "hidden": (lambda d: d["heads"]["size"].update(hidden=[16]), "size"),
     "unknown head": (lambda d: d["heads"].update(width={}), r"heads\.width: unknown"),
+    "no passes": (lambda d: d.update(deepest_draft=0), "deepest_draft: must be 1 to 8"),
+    "too many passes": (lambda d: d.update(deepest_draft=9), "deepest_draft: must be 1 to 8"),
+    "a truth for passes": (lambda d: d.update(deepest_draft=True), "deepest_draft: must be 1"),
+    "text for passes": (lambda d: d.update(deepest_draft="2"), "deepest_draft: has the wrong type"),
     "bad fallback": (lambda d: d["fallback"].update(speed=1), r"fallback\.speed"),
 }
 
