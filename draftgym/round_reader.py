@@ -22,9 +22,11 @@ class RoundReader:
 
     Args:
         layout: What is read, in which order.
+        law: Whether entropy and margin are read; they are 0 for a reader that ignores them.
     """
 
-    def __init__(self, layout: FeatureLayout) -> None:
+    def __init__(self, layout: FeatureLayout, law: bool = True) -> None:
+        self._law = law
         self._rounds, self._width = layout.history, layout.beam_width
         self._sizes = layout.size_grid[1:]
         self._history: History | None = None
@@ -45,7 +47,7 @@ class RoundReader:
             self._acceptance = self._read_history(history)
             self._history, self._rounds_read = history, history.rounds
         # Before anything is in the tree there is nothing to read from the device.
-        confidence = state.read_confidence() if state.nodes else NO_CONFIDENCE
+        confidence = state.read_confidence(self._law) if state.nodes else NO_CONFIDENCE
         if confidence is not self._confidence:  # one never changes
             self._expected = promised(confidence.node_scores)
             self._confidence = confidence

@@ -6,7 +6,7 @@ policies and environments read the same objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -118,6 +118,13 @@ class Confidence(NamedTuple):  # one is made at every decision; a frozen datacla
     node_scores: Sequence[float]
 
 
+class ReadConfidence(Protocol):
+    """Reads the device once and returns what the drafter believes."""
+
+    def __call__(self, law: bool = True) -> Confidence:
+        """Without the law, entropy and margin are 0 and cost nothing."""
+
+
 NO_CONFIDENCE = Confidence((), 0.0, 0.0, ())
 """Before anything was drafted."""
 
@@ -139,8 +146,9 @@ class RoundState:
         uningested_tokens: Committed tokens the drafter has not seen (0 after the first pass).
         history: Acceptance of earlier rounds of this sequence.
         costs: Cost ratios of this machine.
-        read_confidence: Reads the device once and returns what the drafter believes. Fixed
-            controllers never call it, so they never pay for it.
+        read_confidence: Reads the device once and returns what the drafter believes, entropy and
+            margin of the next-token law only if they are wanted. Fixed controllers never call it,
+            so they never pay for it.
     """
 
     depth: int
@@ -154,7 +162,7 @@ class RoundState:
     uningested_tokens: int
     history: History
     costs: MeasuredCosts
-    read_confidence: Callable[[], Confidence]
+    read_confidence: ReadConfidence
 
 
 class Controller(Protocol):

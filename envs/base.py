@@ -285,5 +285,5 @@ def _ended(state: RoundState) -> RoundState:
         max_size=0,
         remaining_tokens=0,
         uningested_tokens=0,
-        read_confidence=lambda: NO_CONFIDENCE,
+        read_confidence=lambda law=True: NO_CONFIDENCE,
     )

@@ -19,12 +19,14 @@ _COSTS = ("draft_pass_over_plain", "verify_slope_over_plain")
 TELLING = (
     "accepted_1", "accepted_2", "accepted_3", "mean_accepted", "mean_drafted", "mean_verified",
     "last_fully_accepted", "has_confidence", "frontier_score_1", "frontier_score_2",
-    "best_path_probability", "expected_accepted", "margin", "entropy", "depth", "depth_allowed",
-    "context_fraction", "remaining_near", "uningested", "nodes",
+    "best_path_probability", "expected_accepted", "depth", "depth_allowed", "context_fraction",
+    "remaining_near", "uningested", "nodes",
 )  # fmt: skip
 """What is learned from on traces, beside the expected tokens of each size: ten thousand positions
 are too few for more. Rounds that are long past, and what other entries say already, help only to
-remember single prompts, and one latency table holds the cost ratios constant."""
+remember single prompts, and one latency table holds the cost ratios constant. Margin and entropy
+of the next-token law add nothing to the paths' probabilities, and reading them is the dearest part
+of a decision (docs/log.md)."""
 
 
 def untold(layout: FeatureLayout) -> tuple[str, ...]:

@@ -68,6 +68,11 @@ class Learner:
         with torch.no_grad():
             for name, values in head_tensors(head).items():
                 network.get_parameter(name.removeprefix("network.")).copy_(values)
+        # What was left out stays out: reading it may cost more than it can tell.
+        layers = (*network.mlp_extractor.policy_net.parameters(), *network.action_net.parameters())
+        first = layers[0]  # [out, features]
+        shown = torch.ne(first.detach(), 0.0).any(0)
+        first.register_hook(lambda gradient: gradient * shown)
         self.normaliser.start(head.normaliser)
         self._pretrained = True
 

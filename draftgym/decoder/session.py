@@ -51,6 +51,7 @@ class _OpenRound:
     policy_seconds: float = 0.0
     decisions: int = 0
     confidence: Confidence | None = None
+    law_read: bool = False
 
 
 class DecoderSession:
@@ -264,12 +265,17 @@ class DecoderSession:
             raise RuntimeError("no round is open: call begin_round first")
         return self._round
 
-    def read_confidence(self) -> Confidence:
-        """What the drafter believes about the open round; reads the device once per pass."""
+    def read_confidence(self, law: bool = True) -> Confidence:
+        """What the drafter believes about the open round; reads the device once per pass.
+
+        Args:
+            law: Whether entropy and margin of the next-token law are wanted; else they may be 0.
+        """
         current = self._open_round()
         confidence = current.confidence
-        if confidence is None:
-            confidence = current.confidence = read_confidence(self._tree)
+        if confidence is None or (law and not current.law_read):
+            confidence = current.confidence = read_confidence(self._tree, law)
+            current.law_read = law
         return confidence
 
     @torch.inference_mode()

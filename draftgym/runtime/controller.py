@@ -21,6 +21,16 @@ def known_costs(training: Mapping[str, Any]) -> MeasuredCosts:
     )
 
 
+def _reads_law(policy: ExportedPolicy) -> bool:
+    """Whether entropy or margin of the next-token law has a weight in a network."""
+    pairs = ((policy.depth, policy.layout.depth_names), (policy.size, policy.layout.size_names))
+    return any(
+        head.weights[0][:, [names.index("margin"), names.index("entropy")]].any()
+        for head, names in pairs
+        if head is not None
+    )
+
+
 class ExportedController:
     """Runs an exported policy deterministically; implements `draftgym.state.Controller`.
 
@@ -38,7 +48,7 @@ class ExportedController:
         self.policy = policy
         layout, depth, size = policy.layout, policy.depth, policy.size
         self._layout, self._grid = layout, layout.size_grid
-        self._reader = RoundReader(layout)
+        self._reader = RoundReader(layout, law=_reads_law(policy))
         self._depth = None if depth is None else Network(depth, layout.depth_features)
         self._size = None if size is None else Network(size, layout.size_features)
         self.deepest = policy.most_passes

@@ -79,7 +79,7 @@ def representative_state(layout: FeatureLayout, depth: int | None = None) -> Rou
         uningested_tokens=0,
         history=history,
         costs=MeasuredCosts(0.05, 0.02),
-        read_confidence=lambda: confidence,
+        read_confidence=lambda law=True: confidence,
     )
 
 

@@ -95,7 +95,11 @@ class ScriptedTrace:
         request = self._trace.sequences[self._trace.sequence[row]]
         context, room = self._context[row], self._room[row]
         nodes = self._nodes[row]
-        state = RoundState(
+
+        def read_confidence(law: bool = True) -> Confidence:
+            return self._confidence(row, state.depth)
+
+        state: RoundState = RoundState(
             depth=0,
             nodes=nodes[0],
             max_depth=self._limits[row],
@@ -107,7 +111,7 @@ class ScriptedTrace:
             uningested_tokens=uningested,
             history=history,
             costs=self._costs,
-            read_confidence=lambda: self._confidence(row, state.depth),
+            read_confidence=read_confidence,
         )
         passes: list[float] = []
         while state.depth < state.max_depth and controller.draft_again(state):

@@ -255,7 +255,6 @@ def test_unasked_depths_are_not_charged() -> None:
 
     rounds = questions(1)  # one in each round that may draft at all
     assert rounds == pytest.approx(round(rounds)) and rounds > 3
-    # The limited policy drafts one pass only, so its texts take other rounds: fixed cells tell them.
     one, two = (judge(trace, SimpleTimes(), DEEPER, ExportedBatch(always_drafting(d)), COSTS)
                 for d in (1, None))  # fmt: skip
     np.testing.assert_allclose(one, fixed(trace, SimpleTimes(), 1, 2))
@@ -289,7 +288,7 @@ def test_pretraining_is_the_same_every_time() -> None:
 
 def test_one_decision_may_be_fixed() -> None:
     trace, times = told_from_the_start(), SimpleTimes()
-    size_only = policy_of(trace, times, 100, fixed_depth=1)
+    size_only = policy_of(trace, times, 100, fixed_depth=1, unseen=())  # the entropy tells
     assert size_only.depth is None and size_only.size is not None
     depth_only = policy_of(trace, times, 100, fixed_size=4)
     assert depth_only.size is None and depth_only.depth is not None

@@ -57,7 +57,7 @@ def random_state(random: np.random.Generator, layout: FeatureLayout) -> RoundSta
         uningested_tokens=int(random.choice([0, 1, 5, 9000])),
         history=history,
         costs=COSTS,
-        read_confidence=lambda: belief,
+        read_confidence=lambda law=True: belief,
     )
 
 
@@ -115,7 +115,7 @@ def batch(states: Sequence[RoundState], layout: FeatureLayout) -> RoundBatch:
             history("verified"),
             np.array([len(state.history.accepted) for state in states]),
         ),
-        read_confidence=lambda: confidence,
+        read_confidence=lambda law=True: confidence,
     )
 
 
@@ -164,7 +164,7 @@ def test_sums_of_another_size_grid_are_refused() -> None:
 def test_no_confidence_is_read_as_an_empty_tree() -> None:
     layout = LAYOUTS[0]
     state = random_state(np.random.default_rng(1), layout)
-    state.nodes, state.read_confidence = 0, lambda: NO_CONFIDENCE
+    state.nodes, state.read_confidence = 0, lambda law=True: NO_CONFIDENCE
     seen = BatchFeatures(layout).size_observation(batch([state], layout))[0]
     values = dict(zip(layout.size_names, seen.tolist(), strict=True))
     assert values["has_confidence"] == values["nodes"] == values["expected_accepted"] == 0.0

@@ -43,6 +43,16 @@ def test_host_and_device_agree(log_probs: torch.Tensor | None) -> None:
         assert torch.equal(kept, log_probs), "reading changes nothing"
 
 
+def test_without_the_law_only_scores_are_read() -> None:
+    broken = torch.full((50,), math.nan)  # reading it would show
+    for read in (read_host, read_device, read_confidence):
+        scores = read(make_tree(broken), law=False)
+        whole = read(make_tree(torch.log_softmax(torch.linspace(-3, 3, 50), 0)))
+        assert (scores.entropy, scores.margin) == (0.0, 0.0) != (whole.entropy, whole.margin)
+        np.testing.assert_array_equal(scores.node_scores, whole.node_scores)
+        np.testing.assert_array_equal(scores.frontier_scores, whole.frontier_scores)
+
+
 def test_a_masked_vocabulary_has_a_finite_entropy() -> None:
     read = read_confidence(make_tree(MASKED))
     assert read.entropy == pytest.approx(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)), abs=1e-6)

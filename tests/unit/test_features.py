@@ -42,7 +42,7 @@ def state(read: Confidence = NO_CONFIDENCE, **changes: Any) -> RoundState:
         "uningested_tokens": 1,
         "history": History(),
         "costs": MeasuredCosts(),
-        "read_confidence": lambda: read,
+        "read_confidence": lambda law=True: read,
     }
     return RoundState(**(fields | changes))
 

@@ -154,7 +154,7 @@ def state(depth: int, nodes: int, known: Confidence, **changes: int) -> RoundSta
     values = {"max_depth": 3, "max_size": 4, "remaining_tokens": 50, **changes}
     return RoundState(
         depth=depth, nodes=nodes, context_tokens=9, context_limit=99, max_new_tokens=60,
-        uningested_tokens=0, history=History(), costs=COSTS, read_confidence=lambda: known,
+        uningested_tokens=0, history=History(), costs=COSTS, read_confidence=lambda law=True: known,
         **values,
     )  # fmt: skip
 

@@ -545,6 +545,31 @@ def test_a_learner_goes_on_from_an_exported_head(name: Any) -> None:
     assert np.abs(learner.normaliser.mean - statistics.mean).max() < 0.1
 
 
+@pytest.mark.parametrize("hidden", [(16,), (64, 64)])
+def test_what_the_trace_left_out_stays_out_of_fine_tuning(hidden: tuple[int, ...]) -> None:
+    ppo = {"hidden_sizes": hidden, "rollout_steps": 64, "batch_size": 32}
+    config = validate_config({"size_ppo": ppo, "depth_ppo": ppo}, TrainConfig, "test")
+    learner = Learner("depth", config, config.layout.features(), 1.0)
+    head = untrained_controller(8, 4, hidden=hidden, seed=3).policy.depth
+    assert head is not None
+    left_out = [5, 36, 37]
+    weight = head.weights[0].copy()
+    weight[:, left_out] = 0.0
+    learner.start_from(replace(head, weights=(weight, *head.weights[1:])))
+    random = np.random.default_rng(1)
+    inputs = torch.from_numpy(random.normal(size=(64, weight.shape[1])).astype(np.float32))
+    optimiser = learner.model.policy.optimizer
+    for _ in range(5):
+        _, log_probability, _ = learner.model.policy.evaluate_actions(inputs, torch.ones(64))
+        optimiser.zero_grad()
+        (-log_probability.mean()).backward()
+        optimiser.step()
+    tuned = export_head(learner.tensors(), None).weights[0]
+    assert (tuned[:, left_out] == 0.0).all()
+    changed = np.delete(tuned != weight, left_out, axis=1)
+    assert changed.mean() > 0.9
+
+
 @pytest.mark.parametrize("name", ["size", "depth"])
 def test_warm_start_begins_at_the_fixed_cell(name: Any) -> None:
     config = TrainConfig(fixed_depth=2, fixed_size=5)

@@ -68,7 +68,7 @@ def test_a_pass_replaces_what_the_tree_promised() -> None:
     reader, observed = RoundReader(LAYOUT), state(confidence([-2.0], [-2.0, -3.0]))
     before = read(reader, observed)
     raised = confidence([-0.5], [-0.5, -3.0])
-    observed.read_confidence = lambda: raised
+    observed.read_confidence = lambda law=True: raised
     place = LAYOUT.size_names.index("expected_accepted_2")
     after = read(reader, observed)
     assert before[place] == math.exp(-2.0) + math.exp(-3.0)

@@ -87,7 +87,7 @@ def observed(seed: int) -> RoundState:
     return dataclasses.replace(
         representative_state(LAYOUT),
         history=history,
-        read_confidence=lambda: read,
+        read_confidence=lambda law=True: read,
         depth=1 + seed % 7,
         remaining_tokens=int(random.integers(1, 128)),
     )
@@ -245,6 +245,35 @@ def test_beyond_its_deepest_draft_a_policy_stops_unasked(tmp_path: Path) -> None
     above = [dataclasses.replace(observed(seed), depth=seed % 2) for seed in range(50)]
     answers = [limited.draft_again(state) for state in above]
     assert answers == [whole.draft_again(state) for state in above] and len(set(answers)) == 2
+
+
+def test_a_policy_without_weights_on_the_law_does_not_read_it() -> None:
+    asked: list[bool] = []
+
+    def state(seed: int) -> RoundState:
+        seen = observed(seed)
+        known = seen.read_confidence()
+
+        def read(law: bool = True) -> Confidence:
+            asked.append(law)
+            return known if law else known._replace(entropy=0.0, margin=0.0)
+
+        return dataclasses.replace(seen, read_confidence=read)
+
+    def deaf(name: str) -> PolicyHead:
+        head = make_head(name)
+        weight = head.weights[0].copy()
+        weight[:, [LAYOUT.depth_names.index(entry) for entry in ("entropy", "margin")]] = 0.0
+        return dataclasses.replace(head, weights=(weight, *head.weights[1:]))
+
+    neither = make_policy(depth=deaf("depth"), size=deaf("size"))
+    for policy, law in ((neither, False), (make_policy(depth=deaf("depth")), True)):
+        asked.clear()
+        reading = ExportedController(policy)
+        states = [state(seed) for seed in range(50)]
+        answers = [(reading.draft_again(one), reading.choose_size(one)) for one in states]
+        assert answers == decisions(reading), "there the law is read whoever asks"
+        assert set(asked) == {law}
 
 
 def test_policies_from_before_the_limit_are_asked_at_every_depth(folder: Path) -> None:

@@ -112,7 +112,7 @@ def test_one_round_and_many_are_decided_alike() -> None:
 def state(probability: float, depth: int = 0, **changes: Any) -> RoundState:
     before = representative_state(TABLE.layout)
     seen = before.read_confidence()._replace(frontier_scores=(float(np.log(probability)),))
-    return replace(before, depth=depth, read_confidence=lambda: seen, **changes)
+    return replace(before, depth=depth, read_confidence=lambda law=True: seen, **changes)
 
 
 def test_a_live_round_keeps_what_its_start_decided() -> None:

@@ -133,7 +133,7 @@ class TraceSession:
         )
         return self.state
 
-    def read_confidence(self) -> Confidence:
+    def read_confidence(self, law: bool = True) -> Confidence:
         depth = self.state.depth
         known = self.scores[self.row][depth]
         return Confidence(
