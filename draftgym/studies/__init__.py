@@ -1,1 +1,1 @@
-"""The science of `python -m draftgym study NAME`: a folder or file each, pages in `docs/studies/`."""
+"""Studies of `python -m draftgym study NAME`: the science; pages are in `docs/studies/`."""
