@@ -25,7 +25,7 @@ from draftgym.studies.exactness import laws, trials
 from draftgym.studies.exactness.chi_square import of_many_laws, of_one_law
 from draftgym.studies.exactness.pair import RULES, Cell, measure_cell
 from draftgym.studies.exactness.trials import NARROW_Q, P, Q, known_values, run_trials
-from draftgym.studies.exactness.witness import CELLS, RANKS, cells
+from draftgym.studies.exactness.witness import CELLS, RANKS, cells, restart
 from tests.tiny import tiny_model, tiny_pair
 
 EXACT_P = (Fraction(5, 10), Fraction(3, 10), Fraction(2, 10))
@@ -181,7 +181,7 @@ def test_cells_are_a_law_that_holds_every_token() -> None:
     torch.manual_seed(0)
     log_p, log_q = (torch.randn(1, 40).mul(2).log_softmax(-1) for _ in range(2))
     log_q[0, :5] = -torch.inf
-    law, cell_of = cells(log_p, log_q)
+    law, cell_of = cells(log_p, log_q > log_p)
     by_token = torch.zeros(CELLS, dtype=torch.float64)
     order = log_p[0].argsort(descending=True)
     for token in range(40):
@@ -191,6 +191,13 @@ def test_cells_are_a_law_that_holds_every_token() -> None:
         assert cell % 2 == bool(log_q[0, token] > log_p[0, token])
         by_token[cell] += log_p[0, token].double().exp()
     assert torch.allclose(law[0], by_token / by_token.sum(), atol=1e-6)
+
+
+def test_where_a_restart_errs_and_by_how_much() -> None:
+    favoured, distance = restart(*(torch.tensor([law]).log() for law in (P, Q)))
+    assert favoured.tolist() == [[False, True, True]]
+    assert distance.tolist() == pytest.approx([0.15], abs=1e-6)
+    assert restart(*[torch.tensor([P]).log()] * 2)[1].tolist() == pytest.approx([0], abs=1e-6)
 
 
 REQUESTS = [Request(str(i), "test", (3, 5, 7 + i), i) for i in range(6)]

@@ -228,6 +228,7 @@ def reported(cell: Cell) -> dict[str, Any]:
         "over_computed": ratio.estimate,
         "over_computed_interval": ratio.limits,
         "standard_errors": cell.deviation,
+        "restart_distance": cell.restart_distance,
         "chi_square": {
             name: None if test is None else {**asdict(test), "p_value": test.p_value}
             for name, test in (
@@ -269,7 +270,11 @@ def say_known(known: Sequence[Known]) -> None:
 def say_cell(cell: Cell) -> None:
     """A line on standard error."""
     share = cell.measured_share
-    wrong = f", restart p {cell.restarted.p_value:.2g}" if cell.restarted else ""
+    wrong = (
+        f", restarted (TV {cell.restart_distance:.3f}) p {cell.restarted.p_value:.2g}"
+        if cell.restarted
+        else ""
+    )
     say(
         f"T {cell.temperature:<4g} {cell.rule:<16} kept {share.estimate:.3f} [{share.low:.3f}, "
         f"{share.high:.3f}], computed {cell.computed_share:.3f} ({cell.deviation:+.1f} s.e., "

@@ -60,6 +60,7 @@ class Cell:
         text: Emitted tokens against the laws of their positions.
         restarted: The same had every rejection been followed by a draw from p; None where
             nothing is corrected.
+        restart_distance: Mean total variation of that law from p.
         repeated: Many draws at a few positions against the laws there.
     """
 
@@ -72,6 +73,7 @@ class Cell:
     variance: float
     text: ChiSquare
     restarted: ChiSquare | None
+    restart_distance: float
     repeated: ChiSquare
 
     @property
@@ -227,5 +229,6 @@ def summarise(
         float((chances * (1 - chances)).clip(0).sum()),
         against_laws(decided.emitted for decided in rounds),
         against_laws(decided.restarted for decided in rounds) if rounds[0].restarted else None,
+        float(np.concatenate([decided.distance for decided in rounds]).mean()),
         repeated,
     )

@@ -28,7 +28,7 @@ from draftgym.decoder.sampling.noise import gumbel
 from draftgym.decoder.sampling.warp import warp
 from draftgym.decoder.tree import Selection
 
-RANKS = (1, 2, 4, 8, 16)
+RANKS = (1, 4, 16)
 """Upper ends of the cells of a token: its rank in p, and beyond."""
 CELLS = 2 * (len(RANKS) + 1)
 _RESTART_STREAM = 1 << 20  # far from the streams of rules
@@ -53,11 +53,12 @@ class Decided:
     Attributes:
         kept: Whether the proposal was, [n].
         computed: The probability of that, given the text before it, [n].
-        cells: Law of the emitted token over `CELLS`, [n, cells]: rank in p, times whether q
-            exceeds p, which is where resampling shows.
+        cells: Law of the emitted token, [n, CELLS]: rank in p, times whether a restart from p
+            after a rejection would favour it.
         emitted: Cell of the emitted token, [n].
         restarted: Cell of what a draw from p after a rejection would have emitted, [n]; empty
             where proposals are not drawn, and nothing is corrected.
+        distance: Total variation between the law of that and p, [n].
     """
 
     kept: list[bool]
@@ -65,6 +66,7 @@ class Decided:
     cells: list[list[float]]
     emitted: list[int]
     restarted: list[int]
+    distance: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,8 @@ class Witness:
         tokens = torch.tensor(verdict.tokens[:count], device=logits.device)
         kept = torch.arange(count, device=logits.device) < len(verdict.path)
         computed = COMPUTED[self.name](log_p, log_q, proposed[:count])
-        law, cell_of = cells(log_p, log_q)
+        favoured, distance = restart(log_p, log_q)
+        law, cell_of = cells(log_p, favoured)
         restarted = []
         if self.draws_proposals:
             again = torch.where(kept, tokens, self._drawn_again(log_p, start))
@@ -153,6 +156,7 @@ class Witness:
                 law.tolist(),
                 cell_of(tokens).tolist(),
                 restarted,
+                distance.tolist(),
             )
         )
 
@@ -164,32 +168,47 @@ class Witness:
         return noise.add_(log_p).argmax(-1)
 
 
-def cells(log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Split the vocabulary of each row by what is known before the draw.
+def restart(log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:
+    """What a draw from p after a rejection does to the law: min(p, q) + (1 - α) p instead of p.
 
     Args:
         log_p: Shape [n, vocabulary].
         log_q: Over the same ids.
 
     Returns:
+        Where the law exceeds p, which is where min(p, q) > α p, bool [n, vocabulary]; and its total
+        variation from p, [n].
+    """
+    p, q = log_p.double().exp(), log_q.double().exp()
+    excess = torch.minimum(p, q) - optimum(log_p, log_q)[:, None] * p
+    return excess > 0, excess.clamp_min(0).sum(-1)
+
+
+def cells(log_p: Tensor, favoured: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Split the vocabulary of each row by what is known before the draw.
+
+    Args:
+        log_p: Shape [n, vocabulary].
+        favoured: Bool, same shape.
+
+    Returns:
         The law of the cells, float64 [n, CELLS], and the cell of one token per row.
     """
     p = log_p.double().exp()
     p /= p.sum(-1, keepdim=True)
-    over = log_q > log_p  # [n, vocabulary]
     top = p.topk(min(RANKS[-1], p.shape[-1]), -1)  # [n, 16]
     ends = torch.tensor(RANKS, device=p.device)
     groups = torch.bucketize(torch.arange(1, top.indices.shape[-1] + 1, device=p.device), ends)
-    over_top = over.gather(1, top.indices)
+    favoured_top = favoured.gather(1, top.indices)
     law = p.new_zeros(len(p), CELLS)
-    law.scatter_add_(1, 2 * groups + over_top, top.values)
-    law[:, -1] = ((p * over).sum(-1) - (top.values * over_top).sum(-1)).clamp_min(0)
+    law.scatter_add_(1, 2 * groups + favoured_top, top.values)
+    law[:, -1] = ((p * favoured).sum(-1) - (top.values * favoured_top).sum(-1)).clamp_min(0)
     law[:, -2] = (1 - law[:, :-2].sum(-1) - law[:, -1]).clamp_min(0)
 
     def cell_of(tokens: Tensor) -> Tensor:
         column = tokens[:, None]
         hit = top.indices == column  # [n, 16]
         group = torch.where(hit.any(-1), groups[hit.long().argmax(-1)], len(RANKS))
-        return 2 * group + over.gather(1, column)[:, 0]
+        return 2 * group + favoured.gather(1, column)[:, 0]
 
     return law, cell_of
