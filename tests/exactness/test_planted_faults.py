@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from draftgym.decoder.rules import base, rejection
+from draftgym.decoder.rules import base, chain, rejection
 from draftgym.decoder.rules.chain import ChainRejectionRule
 from draftgym.decoder.rules.rejection import RejectionRule
 from draftgym.decoder.session import DecoderSession
@@ -50,6 +50,7 @@ class Edit:
 
 VERIFY = (ChainRejectionRule, "verify")
 DRAW = (ChainRejectionRule, "draw")
+CORRECT, RESIDUAL = (chain, "correct"), (chain, "residual")
 CHAIN_FAULTS = {
     "q of another temperature": Edit(
         *DRAW, ".append((log_q, ids))", ".append(((2 * log_q).log_softmax(-1), ids))"
@@ -57,20 +58,18 @@ CHAIN_FAULTS = {
     "argmax scored with softmax q": Edit(
         *DRAW, "return noise.add_(log_q).argmax(-1)", "return log_q.argmax(-1)"
     ),
-    "correction drawn from p": Edit(
-        *VERIFY, "rest = (p[:-1] - log_q.double().exp()).clamp_min_(0)", "rest = p[:-1].clone()"
-    ),
+    "correction drawn from p": Edit(*RESIDUAL, "(p - q)", "p.clone()"),
     "residual not renormalised": Edit(
-        *VERIFY,
-        "rest = torch.where",
-        "rest[:, -1] += 1 - rest.sum(-1)\n    rest = torch.where",
+        *RESIDUAL,
+        "return torch.where",
+        "rest[:, -1] += 1 - rest.sum(-1)\n    return torch.where",
     ),
-    "residual of p / q": Edit(*VERIFY, "p[:-1] - log_q.double().exp()", "p[:-1] / 2"),
-    "bonus from a used row": Edit(*VERIFY, "(rest, p[-1:])", "(rest, p[-2:-1])"),
-    "everything accepted": Edit(*VERIFY, ".log() <= ratio", ".log() <= ratio.clamp_min(0)"),
+    "residual of p / q": Edit(*RESIDUAL, "(p - q)", "(p / 2)"),
+    "bonus from a used row": Edit(*CORRECT, ", p[-1:]))", ", p[-2:-1]))"),
+    "everything accepted": Edit(*CORRECT, ".log() <= ratio", ".log() <= ratio.clamp_min(0)"),
     "accepted with p": Edit(
-        *VERIFY, "ratio = (log_p[:-1].gather(1, drawn) - log_q.gather(1, drawn))[:, 0]",
-        "ratio = log_p[:-1].gather(1, drawn)[:, 0]",
+        *CORRECT, "ratio = (log_p[:-1].gather(1, column) - log_q.gather(1, column))[:, 0]",
+        "ratio = log_p[:-1].gather(1, column)[:, 0]",
     ),
 }  # fmt: skip
 TREE_FAULTS = {

@@ -74,15 +74,9 @@ class ChainRejectionRule:
         noise = gumbel(seed, sequence, at, vocab=vocabulary, stream=self._fresh())
         if chosen is None:
             return follow(noise.add_(log_p), start, None)
-        drawn = chosen.tokens[1:, None]  # [D, 1]
-        log_q = _on_target(proposed, log_p)  # [D, vocabulary]
-        p = log_p.double().exp()
-        rest = (p[:-1] - log_q.double().exp()).clamp_min_(0)
-        # p = q never rejects; the row is then not read, but must be a law.
-        rest = torch.where(rest.sum(-1, keepdim=True) > 0, rest, p[:-1])
-        spare = noise.add_(torch.cat((rest, p[-1:])).log_()).argmax(-1)  # correction or bonus
-        ratio = (log_p[:-1].gather(1, drawn) - log_q.gather(1, drawn))[:, 0]
-        kept = uniform(seed, sequence, at[:-1], self._fresh()).log() <= ratio
+        log_q = on_target(proposed, log_p)  # [D, vocabulary]
+        chance = uniform(seed, sequence, at[:-1], self._fresh())
+        kept, spare = correct(log_p, log_q, chosen.tokens[1:], noise, chance)
         finite = torch.isfinite(log_p.amax(-1))
         kept = torch.cat((kept, kept.new_zeros(1)))
         read = torch.stack([row.long() for row in (finite, kept, spare, chosen.tokens)]).tolist()
@@ -96,8 +90,55 @@ class ChainRejectionRule:
         return self._streams
 
 
-def _on_target(proposed: list[tuple[Tensor, Tensor | None]], log_p: Tensor) -> Tensor:
-    """The laws of all draws over target ids, [D, vocabulary]."""
+def correct(
+    log_p: Tensor, log_q: Tensor, drawn: Tensor, noise: Tensor, chance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Accept each drawn token with min(1, p/q); draw what would replace it.
+
+    Rows decide alone. A session reads them up to the first rejection.
+
+    Args:
+        log_p: The target's log-probabilities, shape [D + 1, vocabulary]; the last row is the
+            bonus's.
+        log_q: Of the laws that the proposals were drawn from, over target ids, [D, vocabulary].
+        drawn: The proposals, [D].
+        noise: Gumbel noise that the proposals have not seen, float64, shape of `log_p`;
+            overwritten.
+        chance: Uniform numbers, [D].
+
+    Returns:
+        Whether each proposal is kept, [D], and the correction or bonus of each row, [D + 1].
+    """
+    p = log_p.double().exp()
+    spare = torch.cat((residual(p[:-1], log_q.double().exp()), p[-1:]))
+    column = drawn[:, None]
+    ratio = (log_p[:-1].gather(1, column) - log_q.gather(1, column))[:, 0]
+    return chance.log() <= ratio, noise.add_(spare.log_()).argmax(-1)
+
+
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """max(p - q, 0), not normalised: the law of what replaces a rejected proposal.
+
+    Args:
+        p: The target's probabilities, shape [rows, vocabulary].
+        q: The drafter's.
+    """
+    rest = (p - q).clamp_min_(0)
+    # p = q never rejects; the row is then not read, but must be a law.
+    return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
+
+
+def on_target(proposed: list[tuple[Tensor, Tensor | None]], log_p: Tensor) -> Tensor:
+    """The laws of all draws over target ids.
+
+    Args:
+        proposed: Per draw its log-law, [1, draft vocabulary], and the target id of every draft
+            id, None when they are the same.
+        log_p: Over target ids; sets the width, the type and the device.
+
+    Returns:
+        Shape [D, vocabulary], -inf where a token is never drafted.
+    """
     log_q = log_p.new_full((len(proposed), log_p.shape[-1]), -torch.inf)
     for row, (law, ids) in enumerate(proposed):
         if ids is None:
