@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from draftgym.commands import study as command
+from draftgym.commands.studies import on_traces
 from draftgym.errors import ConfigurationError
 from draftgym.theory.reliability import by_cell, by_pass, reliability
 from draftgym.traces.trace import ABSENT, Trace
@@ -83,6 +84,6 @@ def test_the_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_short_texts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = make_trace([[[0, 1], [0, 1]]])
-    monkeypatch.setattr(command, "load_trace", lambda _: trace)
+    monkeypatch.setattr(on_traces, "load_trace", lambda _: trace)
     with pytest.raises(ConfigurationError, match="no text is longer"):
         command.main(["calibration", "--output", str(tmp_path / "out")])
