@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from draftgym.costs.times import Float64Array
 
@@ -74,7 +74,7 @@ def speed(alpha: float, gamma: int, cost: float, verify: float = 1.0) -> float:
     return expected_tokens(alpha, gamma) / (verify + cost * gamma)
 
 
-def pays(joint: ArrayLike, costs: ArrayLike) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def pays(joint: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
     """The marginal rule: whether one more drafted token is worth more than the round's average.
 
     That is joint[γ] / (C(γ+1) - C(γ)) > E(γ) / C(γ), with C the cost of a round.
@@ -87,7 +87,8 @@ def pays(joint: ArrayLike, costs: ArrayLike) -> np.ndarray[tuple[int], np.dtype[
         [K], for the step from γ = 0, 1, ….
     """
     joint, costs = np.asarray(joint, np.float64), np.asarray(costs, np.float64)
-    return joint * costs[:-1] > emitted(joint)[:-1] * np.diff(costs)
+    worth: NDArray[np.bool_] = joint * costs[:-1] > emitted(joint)[:-1] * np.diff(costs)
+    return worth
 
 
 def longest_that_pays(joint: ArrayLike, costs: ArrayLike) -> int:

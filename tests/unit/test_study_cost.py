@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from draftgym.benchmark.samples import SampleStore
 from draftgym.clock import FakeClock
 from draftgym.commands import _inputs, calibrate, trace
 from draftgym.commands import study as command
@@ -183,7 +184,7 @@ def test_predictions_meet_a_simulated_clock(
 
     # Given again, it takes what it kept.
     monkeypatch.setattr(cost, "make_trace", refused)
-    monkeypatch.setattr(cost.SampleStore, "append", refused)
+    monkeypatch.setattr(SampleStore, "append", refused)
     assert command.main(study) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert again["measured"]["live"] == measured["live"]

@@ -133,7 +133,7 @@ class Clusters:
 
     def _sum(self, values: Float64Array) -> Float64Array:
         _, place = np.unique(self.requests, return_inverse=True)
-        sums: Float64Array = np.bincount(place, np.asarray(values, np.float64))
+        sums: Float64Array = np.bincount(place, values).astype(np.float64)
         return sums
 
 
