@@ -133,12 +133,15 @@ def test_joint_acceptance_beside_powers_of_the_mean() -> None:
 def test_equal_means_different_lengths() -> None:
     texts = texts_with(["1" * 90 + "0" * 10, "10" * 50], 6)
     found = equal_means(texts, [1, 6], 6)
-    assert found["mean"] == pytest.approx(0.7)
-    assert found["formula"][1] == pytest.approx(3.058819)
-    shuffled, within = found["shuffled over texts"][1], found["shuffled within texts"][1]
-    assert shuffled == pytest.approx(found["formula"][1], rel=0.03)
+    assert found.mean == pytest.approx(0.7)
+    assert found.formula[1] == pytest.approx(3.058819)
+    assert found.over_texts[1].estimate == pytest.approx(found.formula[1], rel=0.03)
     # A text of .9 and one of .5, apart from each other: fewer tokens, as worked out by hand.
-    assert within == pytest.approx(2.875146, rel=0.03)
+    within = found.within_texts[1]
+    assert within.estimate == pytest.approx(2.875146, rel=0.03)
+    assert within.low < within.estimate < within.high < found.over_texts[1].high
+    # 13 rounds of 7 and 4 of a single token; 48 of 2.
+    assert found.in_order[1] == pytest.approx((13 * 7 + 4 + 48 * 2) / (17 + 48))
     assert rounds_walked(texts, 6)[0].estimate == 1.0
 
 

@@ -29,6 +29,7 @@ from draftgym.locking import exclusive
 from draftgym.provenance import provenance
 from draftgym.storage import dump_json, write_bytes, write_json
 from draftgym.studies.cost.joint import (
+    EqualMeans,
     Joint,
     equal_means,
     joint_acceptance,
@@ -196,7 +197,7 @@ def on_the_pair(
         "prompts": len(traced.prompts),
         "tokens": arguments.tokens,
         "joint": asdict(joint),
-        "equal_means": orders,
+        "equal_means": asdict(orders),
         "rounds_walked": walked,
         "costs": {**asdict(costs), "rounds": costs.rounds},
         "live": live,
@@ -258,7 +259,7 @@ def timed(
     ]
 
 
-def say_acceptance(joint: Joint, orders: Mapping[str, Any]) -> None:
+def say_acceptance(joint: Joint, orders: EqualMeans) -> None:
     """Print a line for each prefix and each chain."""
     for k, (chain, hits, power) in enumerate(
         zip(joint.chain, joint.hits, joint.power, strict=True), 1
@@ -267,10 +268,14 @@ def say_acceptance(joint: Joint, orders: Mapping[str, Any]) -> None:
             f"first {k}: {chain.estimate:.3f} [{chain.low:.3f}, {chain.high:.3f}], hits in a row "
             f"{hits.estimate:.3f}, power of the mean {power.estimate:.3f}"
         )
-    names = [name for name in orders if name not in ("mean", "gamma")]
-    for index, gamma in enumerate(orders["gamma"]):
-        told = ", ".join(f"{name} {orders[name][index]:.3f}" for name in names)
-        say(f"tokens per round at γ = {gamma}, mean {orders['mean']:.3f}: {told}")
+    for index, gamma in enumerate(orders.gamma):
+        within, over = orders.within_texts[index], orders.over_texts[index]
+        say(
+            f"tokens per round at γ = {gamma}, mean {orders.mean:.3f}: hits in order "
+            f"{orders.in_order[index]:.3f}, shuffled within texts {within.estimate:.3f} "
+            f"[{within.low:.3f}, {within.high:.3f}], over texts {over.estimate:.3f}, formula "
+            f"{orders.formula[index]:.3f}"
+        )
 
 
 def say_speed(

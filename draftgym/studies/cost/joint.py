@@ -8,9 +8,8 @@ keep, were it given them throughout. The two begin with the same mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -208,20 +207,37 @@ def joint_acceptance(texts: Sequence[Text], longest: int, seed: int = 0) -> Join
     )
 
 
+@dataclass(frozen=True, eq=False)
+class EqualMeans:
+    """Tokens per round of the same hits in other orders, by γ.
+
+    Attributes:
+        mean: Share of hits, the same in every order.
+        gamma: Drafted tokens of every round.
+        in_order: As the texts have them.
+        within_texts: Shuffled within each text: the mean over shuffles, and what 95% of them span.
+        over_texts: Shuffled over all texts.
+        formula: What the constant mean promises.
+    """
+
+    mean: float
+    gamma: tuple[int, ...]
+    in_order: tuple[float, ...]
+    within_texts: tuple[Interval, ...]
+    over_texts: tuple[Interval, ...]
+    formula: tuple[float, ...]
+
+
 def equal_means(
     texts: Sequence[Text], lengths: Sequence[int], longest: int, seed: int = 0
-) -> dict[str, Any]:
-    """The same hits in four orders: equal mean acceptance, different tokens per round.
+) -> EqualMeans:
+    """Equal mean acceptance, different tokens per round.
 
     Args:
         texts: With K = `longest`.
         lengths: Drafted tokens γ of each walk.
         longest: Drafted tokens, K.
         seed: Of the shuffles.
-
-    Returns:
-        `mean`; tokens per round by γ: `in order`, `shuffled within texts`, `shuffled over texts`
-        (means over shuffles), and what the constant mean promises, `formula`.
     """
     generator = np.random.default_rng(seed)
     hits = [text.hits for text in texts]
@@ -229,25 +245,25 @@ def equal_means(
     pool = np.concatenate(hits)
     mean = float(pool.mean())
 
-    def tokens(orders: Sequence[Sequence[NDArray[np.bool_]]]) -> list[float]:
-        sums = np.zeros((len(lengths), 2))
-        for order in orders:
-            kept = [runs(part, longest) for part in order]
-            sums += [np.sum([walk(part, gamma) for part in kept], axis=0) for gamma in lengths]
-        return [float(value) for value in sums[:, 0] / sums[:, 1]]
+    def tokens(order: Sequence[NDArray[np.bool_]]) -> list[float]:
+        kept = [runs(part, longest) for part in order]
+        sums = [np.sum([walk(part, gamma) for part in kept], axis=0) for gamma in lengths]
+        return [float(emitted / rounds) for emitted, rounds in sums]
 
-    return {
-        "mean": mean,
-        "gamma": list(lengths),
-        "in order": tokens([hits]),
-        "shuffled within texts": tokens(
-            [[generator.permutation(part) for part in hits] for _ in range(SHUFFLES)]
-        ),
-        "shuffled over texts": tokens(
-            [np.split(generator.permutation(pool), cuts) for _ in range(SHUFFLES)]
-        ),
-        "formula": [expected_tokens(mean, gamma) for gamma in lengths],
-    }
+    def spread(shuffle: Callable[[], Sequence[NDArray[np.bool_]]]) -> tuple[Interval, ...]:
+        drawn = np.array([tokens(shuffle()) for _ in range(SHUFFLES)])  # [shuffles, lengths]
+        low, high = np.quantile(drawn, (SIGNIFICANCE / 2, 1 - SIGNIFICANCE / 2), axis=0)
+        values = zip(drawn.mean(0).tolist(), low.tolist(), high.tolist(), strict=True)
+        return tuple(Interval(*three) for three in values)
+
+    return EqualMeans(
+        mean=mean,
+        gamma=tuple(lengths),
+        in_order=tuple(tokens(hits)),
+        within_texts=spread(lambda: [generator.permutation(part) for part in hits]),
+        over_texts=spread(lambda: np.split(generator.permutation(pool), cuts)),
+        formula=tuple(expected_tokens(mean, gamma) for gamma in lengths),
+    )
 
 
 def rounds_walked(texts: Sequence[Text], longest: int, seed: int = 0) -> tuple[Interval, ...]:

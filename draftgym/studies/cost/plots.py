@@ -10,7 +10,7 @@ import numpy as np
 from draftgym.benchmark.plots import new_figure, png
 from draftgym.benchmark.statistics import Interval
 from draftgym.costs.times import Float64Array
-from draftgym.studies.cost.joint import Joint
+from draftgym.studies.cost.joint import EqualMeans, Joint
 from draftgym.studies.cost.predict import ChainCosts
 
 
@@ -36,12 +36,12 @@ def formula_plot(table: Sequence[Mapping[str, Any]]) -> bytes:
     return png(figure)
 
 
-def joint_plot(joint: Joint, orders: Mapping[str, Any]) -> bytes:
+def joint_plot(joint: Joint, orders: EqualMeans) -> bytes:
     """Joint prefix acceptance beside powers of the mean; tokens per round of one mean.
 
     Args:
         joint: Measured.
-        orders: From `draftgym.studies.cost.joint.equal_means`.
+        orders: Of the same hits.
     """
     figure, (left, right) = new_figure(11, 4.5, columns=2)
     series = {"first k drafted tokens": joint.chain, "k hits in a row": joint.hits}
@@ -51,11 +51,12 @@ def joint_plot(joint: Joint, orders: Mapping[str, Any]) -> bytes:
     left.set_xlabel("tokens k")
     left.set_ylabel("P(all k accepted)")
     left.legend(fontsize="small")
-    for name in ("in order", "shuffled within texts", "shuffled over texts", "formula"):
-        style = ":" if name == "formula" else "-"
-        right.plot(orders["gamma"], orders[name], style, marker="o", label=name)
+    right.plot(orders.gamma, orders.in_order, "k", marker="o", label="hits in order")
+    _band(right, orders.gamma, orders.within_texts, "shuffled within texts")
+    _band(right, orders.gamma, orders.over_texts, "shuffled over texts")
+    right.plot(orders.gamma, orders.formula, ":", label="formula")
     right.set_xlabel("drafted tokens γ")
-    right.set_ylabel(f"tokens per round, mean acceptance {orders['mean']:.3f}")
+    right.set_ylabel(f"tokens per round, mean acceptance {orders.mean:.3f}")
     right.legend(fontsize="small")
     return png(figure)
 
