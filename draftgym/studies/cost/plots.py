@@ -44,10 +44,12 @@ def joint_plot(joint: Joint, orders: EqualMeans) -> bytes:
         orders: Of the same hits.
     """
     figure, (left, right) = new_figure(11, 4.5, columns=2)
+    rarest = 0.5 / joint.positions  # less than once
     series = {"first k drafted tokens": joint.chain, "k hits in a row": joint.hits}
     for name, shares in {**series, "mean to the power k": joint.power}.items():
-        _band(left, range(1, len(shares) + 1), shares, name)
+        _band(left, range(1, len(shares) + 1), shares, name, rarest)
     left.set_yscale("log")
+    left.set_ylim(bottom=rarest)
     left.set_xlabel("tokens k")
     left.set_ylabel("P(all k accepted)")
     left.legend(fontsize="small")
@@ -95,8 +97,12 @@ def speed_plot(
     return png(figure)
 
 
-def _band(axes: Any, places: Sequence[int], shares: Sequence[Interval], name: str) -> None:
-    (line,) = axes.plot(places, [share.estimate for share in shares], marker="o", label=name)
+def _band(
+    axes: Any, places: Sequence[int], shares: Sequence[Interval], name: str, floor: float = 0.0
+) -> None:
+    """A line and its interval, shown down to a floor: a logarithmic axis has no place for 0."""
+    values = [share.estimate if share.estimate > floor else np.nan for share in shares]
+    (line,) = axes.plot(places, values, marker="o", label=name)
     lows, highs = ([getattr(share, end) for share in shares] for end in ("low", "high"))
-    # A logarithmic axis has no place for a share of 0.
-    axes.fill_between(places, np.maximum(lows, 1e-4), highs, color=line.get_color(), alpha=0.2)
+    shown = [np.maximum(ends, floor) for ends in (lows, highs)]
+    axes.fill_between(places, *shown, color=line.get_color(), alpha=0.2)
