@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -178,6 +179,9 @@ def test_predictions_meet_a_simulated_clock(
     assert errors[FOLLOWED]["worst_abs_error_pct"] < 2.0
     assert errors[FORMULA]["worst_abs_error_pct"] > 2.5
     assert measured["live"]["3"]["low"] <= measured["live"]["3"]["estimate"]
+    told = measured["live_rounds"]["3"]
+    assert told["cost"] == pytest.approx(measured["costs"]["rounds"][3], rel=0.05)
+    assert told["tokens"] / told["cost"] == pytest.approx(measured["live"]["3"]["estimate"])
     stored = json.loads(Path("out/cost/result.json").read_text())
     assert stored["measured"] == measured
     assert all(Path(plot).read_bytes()[:4] == b"\x89PNG" for plot in measured["plots"].values())
@@ -191,6 +195,21 @@ def test_predictions_meet_a_simulated_clock(
     assert command.main(study) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert again["measured"]["live"] == measured["live"]
+
+
+def test_the_formulas_alone_need_no_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("loaded a pair")
+
+    monkeypatch.setattr(_inputs, "load_pair", refused)
+    missed = replace(known_values()[0], expected=3.0)
+    for values, status in (known_values(), 0), ([missed], 1):
+        monkeypatch.setattr(cost, "known_values", lambda values=values: values)
+        assert command.main(["cost", "--prompts", "0", "--output", str(tmp_path)]) == status
+        line = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert line["ok"] is (status == 0) and len(line["measured"]["table"]) == 6
 
 
 @pytest.mark.parametrize(

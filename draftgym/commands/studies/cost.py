@@ -41,6 +41,7 @@ from draftgym.studies.cost.predict import (
     PLAIN,
     chain_name,
     compared,
+    live_rounds,
     live_speed,
     measured_costs,
     predictions,
@@ -68,7 +69,7 @@ class Arguments:
     given again.
     """
 
-    prompts: Annotated[int, tyro.conf.arg(help="Test prompts.")] = 24
+    prompts: Annotated[int, tyro.conf.arg(help="Test prompts; 0 leaves the pair out.")] = 24
     tokens: Annotated[int, tyro.conf.arg(help="Budget per prompt.")] = 64
     lengths: Annotated[
         tuple[int, ...], tyro.conf.arg(help=f"Chains γ that are timed, up to {MOST}.")
@@ -103,7 +104,7 @@ def main(argv: Sequence[str]) -> int:
             say(f"{value.name}: {value.got:.6g}, known {value.expected:g}")
         rows = table()
         write_bytes(folder / "formula.png", formula_plot(rows))
-        measured, origin = on_the_pair(arguments, config, folder)
+        measured, origin = on_the_pair(arguments, config, folder) if config else ({}, provenance())
         result = study_result(
             NAME, known, {"table": rows, **measured}, clock.boundary() - start, origin
         )
@@ -113,12 +114,14 @@ def main(argv: Sequence[str]) -> int:
     return 0 if result["ok"] else 1
 
 
-def trace_config(arguments: Arguments) -> TraceConfig:
-    """What is traced: the pair with a chain of its draft head.
+def trace_config(arguments: Arguments) -> TraceConfig | None:
+    """What is traced: the pair with a chain of its draft head; None where the pair is left out.
 
     Raises:
         ConfigurationError: An option out of range, or a pair without a draft head.
     """
+    if arguments.prompts == 0:
+        return None
     for name, least in (("prompts", 2), ("repeats", 1), ("seed", 0)):
         if getattr(arguments, name) < least:
             raise ConfigurationError(
@@ -187,6 +190,13 @@ def on_the_pair(
     requests = {prompt.id: prompt.request_id for prompt in traced.prompts}
     live = live_speed(samples, arguments.lengths, requests, config.seed)
     errors = compared(predicted, live)
+    rounds = live_rounds(samples, live)
+    for gamma, found in rounds.items():
+        say(
+            f"γ = {gamma}: {found['tokens']:.3f} tokens per round, {walked[gamma].estimate:.3f} by "
+            f"the trace; a round costs {found['cost']:.3f} plain steps, {costs.rounds[gamma]:.3f} "
+            "by the latency table"
+        )
     say_speed(live, predicted, errors)
     plots = {
         "formula": folder / "formula.png",
@@ -201,6 +211,7 @@ def on_the_pair(
         "rounds_walked": walked,
         "costs": {**asdict(costs), "rounds": costs.rounds},
         "live": live,
+        "live_rounds": rounds,
         "predicted": predicted,
         "errors": errors,
         "plots": plots,

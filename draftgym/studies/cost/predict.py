@@ -133,6 +133,26 @@ def live_speed(
     return {gamma: paired_ratio(plain, of(chain_name(gamma)), seed=seed) for gamma in lengths}
 
 
+def live_rounds(
+    samples: Sequence[Sample], live: Mapping[int, Ratio]
+) -> dict[int, dict[str, float]]:
+    """What speed is made of: tokens per round, and a round's cost in plain steps of the same run.
+
+    Args:
+        samples: Of every chain.
+        live: Measured speed by γ.
+
+    Returns:
+        `tokens` and `cost` by γ.
+    """
+    found = {}
+    for gamma, ratio in live.items():
+        mine = [s.measurement for s in samples if s.method == chain_name(gamma)]
+        tokens = sum(part.emitted for part in mine) / sum(len(part.records) for part in mine)
+        found[gamma] = {"tokens": tokens, "cost": tokens / ratio.estimate}
+    return found
+
+
 def _by_request(prompts: PromptTotals, requests: Mapping[str, str]) -> PromptTotals:
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for prompt_id, seconds, tokens in zip(
