@@ -49,14 +49,15 @@ class DrafterConfig(BaseModel):
         "as they are, or also with front tokens left out. Only `eagle3` and `lm`.",
     )
     rejoin_survival: tuple[float, ...] = Field(
-        (0.10, 0.12, 0.05, 0.03),
+        (0.07, 0.05, 0.04, 0.03),
         min_length=1,
         max_length=8,
         description="For `rejoin`: chance that the first token proposed again is right, by front "
-        "tokens left out; `candidates` makes one chain for each value, `reattach` one.",
+        "tokens left out; `candidates` makes one chain for each value, `reattach` one. The "
+        "default is what the bundled head's chains of 8 showed on policy prompts.",
     )
     rejoin_next_survival: float = Field(
-        0.5,
+        0.3,
         gt=0,
         lt=1,
         description="For `rejoin`: chance of each later token, given the ones before it.",

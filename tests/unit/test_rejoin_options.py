@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from draftgym.benchmark.config import EvaluateConfig
+from draftgym.benchmark.reference import Reference
 from draftgym.clock import FakeClock
 from draftgym.decoder.config import DrafterConfig, PairConfig, SamplingConfig
 from draftgym.decoder.controllers import FixedController, RandomController
@@ -21,6 +24,8 @@ from draftgym.decoder.rules import Rule
 from draftgym.decoder.session import DecoderSession
 from draftgym.decoder.tree import DraftTree
 from draftgym.errors import ConfigurationError
+from draftgym.prompts import Prompt
+from draftgym.studies.rejoin.live import race, tune_depth
 from draftgym.traces.collect import Tracer
 from draftgym.traces.config import TraceConfig
 from policies.config import TrainConfig
@@ -332,3 +337,117 @@ def test_traces_refuse_it(mode: Any) -> None:
     session = DecoderSession(tiny, tiny.new_drafter(), clock=FakeClock())
     with pytest.raises(ConfigurationError, match=r"drafter\.rejoin: .* no tree"):
         Tracer(session, rejoined(tiny, mode), (0, 4))
+
+
+def no_model() -> Any:
+    raise AssertionError("a text differs, so the reference was asked")
+
+
+REFERENCE = Reference(no_model)
+
+
+class Encoded:
+    """Prompts of a pair without a tokenizer: the first turn is the ids."""
+
+    def apply(self, pair: Any) -> Any:
+        pair.tokenizer = self
+        return pair
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [int(word) for word in text.split()]}
+
+
+def racing(count: int = 6) -> tuple[Any, list[Prompt]]:
+    """A pair whose draft model is the target's first layer, and prompts, one in two languages."""
+    pair = Encoded().apply(tiny_pair(2, "lm", eos=frozenset(), draft_layers=1))
+    prompts = [
+        Prompt(f"p{i}", f"r{max(1, i)}", "chat", "en", (f"{i + 3} {2 * i + 5} 7",), "test")
+        for i in range(count + 1)
+    ]
+    return pair, prompts
+
+
+def test_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, prompts = racing()
+    options: Any = {"depth": 5, "short_depth": 1, "folder": tmp_path, "reference": REFERENCE}
+    found = race(pair, prompts, 16, FakeClock(), **options)
+    methods = found["methods"]
+    assert list(methods)[:2] == ["plain", "chain D=5"] and len(methods) == 7
+    assert (found["prompts"], found["requests"], found["identical"]) == (7, 6, 7)
+    assert found["divergences"] == [] and found["faults"] == 0
+    # A plain step takes 30 ms to verify and 0.1 ms to commit on this clock.
+    assert methods["plain"]["ms_per_token"]["estimate"] == pytest.approx(30.1)
+    assert methods["plain"]["tau_emitted"] == 1
+    for name, row in methods.items():
+        mine, chain = row["ms_per_token"]["estimate"], methods["chain D=5"]["ms_per_token"]
+        assert row["over_chain"]["estimate"] == pytest.approx(chain["estimate"] / mine)
+        assert row["speedup"]["estimate"] == pytest.approx(30.1 / mine)
+        assert ("rejoin" in row) == ("reattach" in name or "candidates" in name)
+    for name, most in (("reattach D=5 V=9", 4), ("candidates D=5 V=15", 10)):
+        row, chain = methods[name], methods["chain D=5"]
+        carried = row["rejoin"]
+        assert 0 < carried["carried"] <= most * carried["escrows"]
+        assert 0 < carried["recovered_tokens"] < carried["escrow_tokens"]
+        assert row["verified_per_round"] > chain["verified_per_round"]
+        returns = {key: value["estimate"] for key, value in carried["per_rejection"].items()}
+        assert returns["recovered"] == pytest.approx(
+            carried["recovered_tokens"] / carried["rejections"]
+        )
+        # The two ways to say whether it pays agree, and both by hand from rounds and paces.
+        assert (returns["net"] > returns["bar"]) == (row["over_chain"]["estimate"] > 1)
+        rounds, before = row["rounds"], chain["rounds"]
+        tokens = row["tau_emitted"] * rounds
+        net = (tokens - rounds * tokens / before) / carried["rejections"]
+        assert returns["net"] == pytest.approx(net)
+        dearer = (row["ms_per_round"] - chain["ms_per_round"]) * rounds / carried["rejections"]
+        assert returns["bar"] == pytest.approx(dearer / chain["ms_per_token"]["estimate"])
+
+    def stopped(*_: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("draftgym.decoder.session.DecoderSession.start", stopped)
+    again = race(pair, prompts, 16, FakeClock(), **options)
+    assert {**again, "load_per_core_before": 0} == {**found, "load_per_core_before": 0}
+
+
+def test_race_goes_on_where_it_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, prompts = racing(2)
+    options: Any = {"depth": 4, "short_depth": 1, "reference": REFERENCE}
+    whole = race(pair, prompts, 8, FakeClock(), **options)["methods"]
+    starts, start = [], DecoderSession.start
+
+    def killed(session: DecoderSession, *rest: Any) -> None:
+        starts.append(rest)
+        if len(starts) == 7 + 7 * 2 + 3:  # warm-up, two blocks, a part of the third
+            raise KeyboardInterrupt
+        start(session, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DecoderSession, "start", killed)
+        with pytest.raises(KeyboardInterrupt):
+            race(pair, prompts, 8, FakeClock(), folder=tmp_path, **options)
+    with (tmp_path / "live_samples.jsonl").open("a") as file:
+        file.write('{"torn')
+    assert race(pair, prompts, 8, FakeClock(), folder=tmp_path, **options)["methods"] == whole
+
+
+def test_the_short_chain_is_the_fastest_one() -> None:
+    pair, prompts = racing(1)
+    pair = replace(pair, draft_model=pair.target)  # whose drafts are all right
+    assert tune_depth(pair, prompts, 12, FakeClock(), (1, 3)) == 3
+    dear = FakeClock({**FakeClock.FIXED, "draft": 60e-3})
+    assert tune_depth(pair, prompts, 12, dear, (1, 3)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"drafter": DrafterConfig(kind="ngram")}, "'ngram' drafts no chain"),
+        ({"sampling": SamplingConfig(temperature=1.0, rule="rejection")}, "accepted: greedy"),
+    ],
+)
+def test_race_refuses(changes: dict[str, Any], message: str) -> None:
+    pair, prompts = racing(1)
+    other = replace(pair, config=pair.config.model_copy(update=changes))
+    with pytest.raises(ConfigurationError, match=message):
+        race(other, prompts, 8, FakeClock(), reference=REFERENCE)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,6 +46,13 @@ class RejoinCounts:
     carried: int = 0
     recovered: int = 0
     recovering: int = 0
+
+    def __add__(self, other: RejoinCounts) -> RejoinCounts:
+        return RejoinCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def since(self, before: RejoinCounts) -> RejoinCounts:
+        """What was added to an earlier state of the same counts."""
+        return RejoinCounts(*(a - b for a, b in zip(astuple(self), astuple(before), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
