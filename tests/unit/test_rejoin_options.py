@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -91,7 +92,7 @@ def wrong_at(text: list[int], places: set[int]) -> list[int]:
     return [(token + 1) % 64 if i in places else token for i, token in enumerate(text)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     chains=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=4),
@@ -189,9 +190,16 @@ def test_only_candidates_recover_a_shifted_tail() -> None:
     assert accepted == {"reattach": 0, "candidates": 2}
 
 
-@pytest.mark.parametrize("mode", CHAINS)
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize(("drafter", "width"), [("eagle3", 1), ("eagle3", 3), ("lm", 1)])
+@pytest.mark.parametrize(
+    ("mode", "temperature", "drafter", "width"),
+    [
+        ("reattach", 0.0, "eagle3", 1),
+        ("candidates", 0.0, "lm", 1),
+        ("candidates", 0.0, "eagle3", 3),
+        ("reattach", 1.0, "lm", 1),
+        ("candidates", 1.0, "eagle3", 1),
+    ],
+)
 def test_text_is_plain_decodings(mode: str, temperature: float, drafter: Any, width: int) -> None:
     sampling = SamplingConfig(temperature=temperature)
     pair = tiny_pair(
@@ -223,20 +231,20 @@ def test_ends_inside_what_is_carried(mode: str, size: int) -> None:
     whole = plain_text(tiny_pair(1, "none", eos=frozenset()), prompt, 20)
     text = prompt + whole
     script = wrong_at(text, {6, 12})
-    for budget in range(1, 12):
+    for budget in range(1, 12, 2):
         pair = tiny_pair(1, "none", eos=frozenset())
         session = PoisonedSession(pair, rejoined(pair, mode, script), clock=FakeClock())
         session.start(prompt, budget)
         session.run(FixedController(6, size))
         assert (session.tokens, session.stop_reason) == (whole[:budget], "budget")
     ends = {token: whole.index(token) for token in whole}
-    for token, first in ends.items():
+    for token, first in list(ends.items())[1::2]:
         pair = tiny_pair(1, "none", eos=frozenset({token}))
         session = PoisonedSession(pair, rejoined(pair, mode, script), clock=FakeClock())
         session.start(prompt, 20)
         session.run(FixedController(6, size))
         assert (session.tokens, session.stop_reason) == (whole[: first + 1], "eos")
-    for limit in range(8, 16):
+    for limit in range(8, 16, 2):
         pair = tiny_pair(1, "none", eos=frozenset(), context=limit)
         session = PoisonedSession(pair, rejoined(pair, mode, script), clock=FakeClock())
         session.start(prompt, 40)
@@ -370,7 +378,7 @@ def racing(count: int = 6) -> tuple[Any, list[Prompt]]:
 def test_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, prompts = racing()
     options: Any = {"depth": 5, "short_depth": 1, "folder": tmp_path, "reference": REFERENCE}
-    found = race(pair, prompts, 16, FakeClock(), **options)
+    found = race(pair, prompts, 18, FakeClock(), **options)
     methods = found["methods"]
     assert list(methods)[:2] == ["plain", "chain D=5"] and len(methods) == 7
     assert (found["prompts"], found["requests"], found["identical"]) == (7, 6, 7)
@@ -393,6 +401,10 @@ def test_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert returns["recovered"] == pytest.approx(
             carried["recovered_tokens"] / carried["rejections"]
         )
+        for value in carried["per_rejection"].values():
+            low, high = value["ci95"]
+            assert low <= value["estimate"] <= high
+        assert np.ptp(carried["per_rejection"]["recovered"]["ci95"]) > 0
         # The two ways to say whether it pays agree, and both by hand from rounds and paces.
         assert (returns["net"] > returns["bar"]) == (row["over_chain"]["estimate"] > 1)
         rounds, before = row["rounds"], chain["rounds"]
@@ -406,7 +418,7 @@ def test_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr("draftgym.decoder.session.DecoderSession.start", stopped)
-    again = race(pair, prompts, 16, FakeClock(), **options)
+    again = race(pair, prompts, 18, FakeClock(), **options)
     assert {**again, "load_per_core_before": 0} == {**found, "load_per_core_before": 0}
 
 
