@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from draftgym.decoder.config import PairConfig
 from draftgym.features import FeatureLayout
 from draftgym.prompts import PromptSource
-from draftgym.traces.config import TRACED_DRAFTERS, TRACED_RULES
+from draftgym.traces.config import TRACED_RULES, why_untraced
 
 PolicyName = Literal["size", "depth"]
 RewardKind = Literal["rate", "throughput", "time_per_token", "emitted", "time_cost"]
@@ -319,7 +319,7 @@ class TrainConfig(BaseModel):
         if self.pretraining.enabled and not self._traced:
             raise ValueError(
                 "pretraining.enabled: needs a drafter that makes passes and can be traced (eagle3, "
-                "hybrid) under greedy or coupled"
+                "hybrid, without rejoin) under greedy or coupled"
             )
         if self.pretrains:
             if not self.normaliser.enabled:
@@ -334,7 +334,7 @@ class TrainConfig(BaseModel):
     def _traced(self) -> bool:
         pair = self.pair
         return (
-            pair.drafter.kind in TRACED_DRAFTERS
+            why_untraced(pair.drafter) is None
             and pair.drafter.kind != "ngram"
             and pair.sampling.rule_name in TRACED_RULES
         )

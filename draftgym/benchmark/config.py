@@ -10,7 +10,7 @@ from draftgym.benchmark.statistics import RESAMPLES
 from draftgym.controllers.registry import rule_named
 from draftgym.decoder.config import DrafterConfig, PairConfig
 from draftgym.prompts import PromptSource
-from draftgym.traces.config import TRACED_DRAFTERS
+from draftgym.traces.config import why_untraced
 
 
 class Cell(BaseModel):
@@ -31,11 +31,12 @@ def largest_size(drafter: DrafterConfig, depth: int) -> int:
     """Most drafted tokens that a round of `depth` passes can offer for verification.
 
     A tree grows `W` nodes in the first pass and `W²` in each later one; n-gram proposals
-    take no pass.
+    take no pass, nor do rejected tokens proposed again.
     """
     width = drafter.beam_width
     grown = width + (depth - 1) * width**2 if depth and drafter.kind != "ngram" else 0
     free = drafter.ngram_cap_tokens if drafter.kind in ("ngram", "hybrid") else 0
+    free += sum(max(0, depth - 1 - trimmed) for trimmed in range(len(drafter.carried_chains)))
     return min(grown + free, drafter.max_size)
 
 
@@ -172,11 +173,10 @@ class EvaluateConfig(BaseModel):
                 raise ValueError(f"rules: {error}") from error
         if bool(self.cells) == ("fixed" in self.rules):
             raise ValueError("cells, rules: give either cells to race or the rule `fixed`")
-        kind = self.pair.drafter.kind
-        if self.rules and kind not in TRACED_DRAFTERS:
+        problem = why_untraced(self.pair.drafter)
+        if self.rules and problem is not None:
             raise ValueError(
-                f"rules: tuned on traces, and {kind!r} cannot be traced; "
-                f"accepted drafters: {', '.join(TRACED_DRAFTERS)}; or give `cells` alone"
+                f"rules: tuned on traces; pair.drafter.{problem}; or give `cells` alone"
             )
         if self.peers and self.pair.sampling.rule_name != "greedy":
             raise ValueError("peers: Transformers has other random numbers; only greedy compares")

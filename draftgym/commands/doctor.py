@@ -40,7 +40,7 @@ from draftgym.doctor.measure import (
 from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.prompts import Prompt, PromptSource, load_prompts
 from draftgym.provenance import provenance
-from draftgym.traces.config import TRACED_DRAFTERS
+from draftgym.traces.config import why_untraced
 
 SCHEMA = "draftgym.doctor/1"
 
@@ -162,7 +162,7 @@ def _examine(
     costs = measure_costs(session, requests, drafter, COST_SHARE * seconds, known)
     left = seconds - (clock.boundary() - start)
     context = int(np.median([len(request.tokens) for request in requests])) + TOKENS // 2
-    if drafter.kind in TRACED_DRAFTERS:
+    if why_untraced(drafter) is None:
         trace = short_trace(session, chosen, left)
         try:
             cells = traced_cells(trace, costs.table)

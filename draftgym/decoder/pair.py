@@ -15,6 +15,7 @@ from draftgym.decoder.config import PairConfig
 from draftgym.decoder.drafters.base import Drafter
 from draftgym.decoder.drafters.eagle3_head import Eagle3Head
 from draftgym.decoder.drafters.registry import DRAFTERS, drafter_shape
+from draftgym.decoder.drafters.rejoin import with_rejoin
 from draftgym.decoder.footprint import check_memory, estimate
 from draftgym.decoder.generation import GenerationSettings, resolve_generation
 from draftgym.decoder.llama import LlamaTarget
@@ -64,7 +65,7 @@ class ModelPair:
         """A drafter with state of its own.
 
         Args:
-            kind: Name in the registry; the configured one when None.
+            kind: Name in the registry; the configured one, with its options, when None.
 
         Returns:
             The drafter, or None for `none`.
@@ -75,7 +76,8 @@ class ModelPair:
         name = kind or self.config.drafter.kind
         if name not in DRAFTERS:
             raise ConfigurationError(f"drafter.kind {name!r}: accepted: {', '.join(DRAFTERS)}")
-        return DRAFTERS[name](self)
+        drafter = DRAFTERS[name](self)
+        return drafter if kind else with_rejoin(drafter, self.config.drafter)
 
     def encode_prompt(self, turns: Sequence[str]) -> list[int]:
         """Token ids of a request, with the chat template where the tokenizer has one.
@@ -109,7 +111,7 @@ class ModelPair:
         return {
             "target_embedding_sha256": self._target_sha256,
             "target_vocab_size": str(self.target.vocab_size),
-            "drafter_kind": self.config.drafter.kind,
+            "drafter_kind": self.config.drafter.name,
             "drafter_sha256": self.head_sha256 or self._draft_model_digest(),
             "beam_width": str(self.config.drafter.beam_width),
         }

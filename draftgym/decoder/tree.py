@@ -58,7 +58,7 @@ class DraftTree:
         self.ancestors[0, 0] = True
         self._diagonal = self.ancestors.diagonal()
         self.size = 0  # nodes, root not counted
-        self.free = 0  # free proposals: the nodes 1..free, a chain below the root
+        self.free = 0  # free proposals: the nodes 1..free
         self.passes = 0
         self._root = torch.zeros(1, dtype=torch.long, device=device)
         self._root_score = torch.zeros(1, dtype=torch.float32, device=device)
@@ -117,6 +117,44 @@ class DraftTree:
         self.parents[rows] = self._counts[:count]
         self.depths[rows] = self._counts[rows]
         self.ancestors[rows] = self._chain[rows]
+        self.size = self.free = count
+
+    def add_chains(
+        self, chains: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]
+    ) -> None:
+        """Put several free chains into a tree that holds its root only; shared beginnings are one.
+
+        A path that several chains begin with takes the highest of their scores.
+
+        Args:
+            chains: Token ids of each chain.
+            scores: Cumulative log-probabilities, each at most the one before.
+
+        Raises:
+            ValueError: More than the tree holds.
+        """
+        best: dict[tuple[int, ...], float] = {}
+        for chain, values in zip(chains, scores, strict=True):
+            for depth, value in enumerate(values, 1):
+                path = tuple(chain[:depth])
+                best[path] = max(value, best.get(path, value))
+        paths = sorted(best, key=len)  # level by level, parents first
+        if len(paths) > self.capacity:
+            raise ValueError(f"draft tree holds {self.capacity} nodes, {len(paths)} were proposed")
+        node = {(): 0} | {path: i for i, path in enumerate(paths, 1)}
+        count, device = len(paths), self.tokens.device
+        rows = slice(1, count + 1)
+        self.tokens[rows] = to_device([path[-1] for path in paths], device)
+        self.scores[rows] = to_device([best[path] for path in paths], device, torch.float32)
+        self.parents[rows] = to_device([node[path[:-1]] for path in paths], device)
+        self.depths[rows] = to_device([len(path) for path in paths], device)
+        seen = [[True, *[False] * count]]
+        for i, path in enumerate(paths, 1):
+            seen.append(seen[node[path[:-1]]].copy())
+            seen[i][i] = True
+        flat = [value for row in seen[1:] for value in row]
+        self.ancestors[rows] = False
+        self.ancestors[rows, : count + 1] = to_device(flat, device, torch.bool).view(count, -1)
         self.size = self.free = count
 
     def select(self, size: int) -> Selection:

@@ -15,6 +15,7 @@ from draftgym.decoder.drafters.base import Committed, Drafter
 from draftgym.decoder.drafters.eagle3 import Eagle3Drafter
 from draftgym.decoder.drafters.hybrid import HybridDrafter
 from draftgym.decoder.drafters.ngram import NgramDrafter
+from draftgym.decoder.drafters.rejoin import RejoinDrafter
 from draftgym.decoder.rules import IdenticalRule
 from draftgym.decoder.session import DecoderSession
 from draftgym.decoder.tree import DraftTree
@@ -38,7 +39,8 @@ class Tracer:
     Args:
         session: Decodes the text; its rule must keep it independent of what is drafted, and its
             budget of passes and sizes is that of the rounds to be replayed.
-        drafter: Grows the trees: `eagle3`, `ngram` or `hybrid`, not the session's own.
+        drafter: Grows the trees: `eagle3`, `ngram` or `hybrid`, not the session's own, and none
+            that carries rejected tokens from round to round.
         size_grid: Verification sizes of the partial sums.
 
     Raises:
@@ -146,6 +148,11 @@ def _parts(drafter: Drafter) -> tuple[NgramDrafter | None, Eagle3Drafter | None]
         return drafter, None
     if isinstance(drafter, Eagle3Drafter):
         return None, drafter
+    if isinstance(drafter, RejoinDrafter):
+        raise ConfigurationError(
+            "drafter.rejoin: what it proposes depends on the drafts of earlier rounds, so no tree "
+            "belongs to a position; traces need a drafter without it"
+        )
     raise ConfigurationError(
         f"drafter.kind: {drafter.name!r} cannot be traced; accepted: eagle3, ngram, hybrid"
     )

@@ -7,12 +7,28 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from draftgym.decoder.config import PairConfig
+from draftgym.decoder.config import DrafterConfig, PairConfig
 from draftgym.features import DEFAULT_SIZE_GRID
 from draftgym.prompts import PromptSource, Split
 
 TRACED_DRAFTERS = ("eagle3", "ngram", "hybrid")
 TRACED_RULES = ("greedy", "coupled")
+
+
+def why_untraced(drafter: DrafterConfig) -> str | None:
+    """Why a drafter cannot be traced, beginning with the field; None when it can.
+
+    Args:
+        drafter: Its configuration.
+    """
+    if drafter.kind not in TRACED_DRAFTERS:
+        return f"kind: {drafter.kind!r} cannot be traced; accepted: {', '.join(TRACED_DRAFTERS)}"
+    if drafter.rejoin is not None:
+        return (
+            f"rejoin: {drafter.rejoin!r} cannot be traced: what it proposes depends on the drafts "
+            "of earlier rounds, not on the committed text alone; leave `rejoin` out"
+        )
+    return None
 
 
 class TraceConfig(BaseModel):
@@ -39,12 +55,9 @@ class TraceConfig(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_traced(self) -> Self:
-        kind, rule = self.pair.drafter.kind, self.pair.sampling.rule_name
-        if kind not in TRACED_DRAFTERS:
-            raise ValueError(
-                f"pair.drafter.kind: {kind!r} cannot be traced; "
-                f"accepted: {', '.join(TRACED_DRAFTERS)}"
-            )
+        problem, rule = why_untraced(self.pair.drafter), self.pair.sampling.rule_name
+        if problem is not None:
+            raise ValueError(f"pair.drafter.{problem}")
         if rule not in TRACED_RULES:
             raise ValueError(
                 f"pair.sampling.rule: under {rule!r} the text depends on what is drafted; "

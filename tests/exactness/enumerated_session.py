@@ -88,6 +88,7 @@ def enumerate_law(
     draft: Table,
     sampling: SamplingConfig,
     tokens: int = 4,
+    wrap: Callable[[Any], Any] = lambda drafter: drafter,
     **options: Any,
 ) -> tuple[Law, list[RoundRecord]]:
     """The law of the text under a controller.
@@ -99,13 +100,14 @@ def enumerate_law(
         draft: Laws of the drafter.
         sampling: Warping and rule.
         tokens: Budget, the first token included.
+        wrap: Puts a drafter around the table's.
         options: Of `table_pair`.
 
     Returns:
         Probability of every text, and the rounds of all runs.
     """
     pair, drafter = table_pair(target, draft, sampling, **options)
-    session = DecoderSession(pair, drafter, clock=FakeClock())
+    session = DecoderSession(pair, wrap(drafter), clock=FakeClock())
     decider = CONTROLLERS[controller]() if isinstance(controller, str) else controller
     decider.session = session
     noise, records = EnumeratedNoise(), []

@@ -43,6 +43,9 @@ class Committed:
 class Drafter(Protocol):
     """Proposes tokens; its state is a function of the committed prefix alone.
 
+    Only `rejoin` is exempt: it carries rejected tokens into the next round, and whatever relies on
+    the rule (tracing, replay, pretraining) refuses it.
+
     Attributes:
         name: Its name in the registry.
         max_depth: Draft passes it can make in a round; 0 means free proposals only.

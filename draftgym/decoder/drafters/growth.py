@@ -83,20 +83,21 @@ def grow(
     Source: EAGLE-2's dynamic tree (arXiv 2406.16858).
     """
     tree.expanded_log_probs = log_probs[0]
-    merged = known = None
+    merged = None
     if tree.free:
-        known = parents < tree.free  # free nodes are a chain: node i continues with i + 1
-        child = (parents + 1) * known  # a scalar branch of `where` may be copied from the host
-        ids = tree.tokens[child]
-        drafted = (ids if vocabulary is None else vocabulary.draft_ids[ids])[:, None]
-        known = known & (drafted[:, 0] >= 0)  # outside the draft vocabulary: proposed once
-        drafted = drafted.clamp_min(0)
-        own = log_probs.gather(1, drafted)[:, 0]
-        merged = torch.maximum(tree.scores[child], own.add(scores).masked_fill_(~known, -torch.inf))
-        tree.scores[child] = merged  # rows without a free child rewrite the root's 0
-        rest = own.masked_fill(known, -torch.inf)[:, None]
-        log_probs = log_probs.scatter(1, drafted, rest)
-        merged = merged.masked_fill(child == 0, -torch.inf)
+        nodes = slice(1, tree.free + 1)
+        ids = tree.tokens[nodes]
+        drafted = ids if vocabulary is None else vocabulary.draft_ids[ids]
+        continues = parents[:, None] == tree.parents[nodes]  # [n, free]
+        known = continues & (drafted >= 0)  # outside the draft vocabulary: proposed once
+        columns = drafted.clamp_min(0).expand(parents.shape[0], -1)
+        own = log_probs.gather(1, columns)
+        ours = own.add(scores[:, None]).masked_fill_(~known, -torch.inf).amax(0)  # one parent each
+        tree.scores[nodes] = merged = torch.maximum(tree.scores[nodes], ours)
+        # Siblings may share a column with a stranger's child, so the least value is kept.
+        rest = own.masked_fill_(known, -torch.inf)
+        log_probs = log_probs.scatter_reduce(1, columns, rest, "amin")
+        merged = merged.masked_fill(~continues.any(0), -torch.inf)
     values, picks = log_probs.topk(width, -1)  # [n, W]
     candidates = (scores[:, None] + values).flatten()  # [n * W]
     tokens = picks.flatten() if vocabulary is None else vocabulary.target_ids[picks.flatten()]
@@ -109,14 +110,15 @@ def grow(
     else:
         count = candidates.shape[0]
         # Truncation may leave less than `width` continuations. Impossible ones still rank above
-        # rows without a free child: these stand for the root, which must never be expanded again.
+        # free nodes of other parents, which must not be expanded here.
         ranked = torch.cat((merged, candidates.clamp_min(_LEAST)))
         order = torch.argsort(ranked, descending=True, stable=True)[:width]
         best = torch.cat((merged, candidates))[order]
+        free = torch.arange(1, tree.free + 1, device=order.device)
         fresh = torch.arange(first, first + count, device=order.device)
-        tree.frontier = torch.cat((child, fresh))[order]
+        tree.frontier = torch.cat((free, fresh))[order]
         own_rows = torch.arange(parents.shape[0], device=order.device)
-        rows = torch.cat((own_rows, own_rows.repeat_interleave(width)))[order]
+        rows = torch.cat((continues.int().argmax(0), own_rows.repeat_interleave(width)))[order]
     tree.frontier_scores = best[:width]
     tree.passes += 1
     return rows
