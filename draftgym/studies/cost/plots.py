@@ -85,7 +85,7 @@ def speed_plot(
     left.axhline(1.0, color="grey", linestyle=":")
     left.set_xlabel("drafted tokens γ")
     left.set_ylabel("speed over plain decoding")
-    left.legend(fontsize="small")
+    left.legend(fontsize="small", loc="lower left")
     gamma = np.arange(len(costs.verify))
     right.plot(gamma, costs.verify, marker="o", label="target's pass, g(γ)")
     right.plot(gamma, costs.rounds, marker="o", label="round")
