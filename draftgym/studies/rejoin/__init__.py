@@ -1,0 +1,1 @@
+"""Rejoin: whether the tail of a rejected draft is worth keeping."""
