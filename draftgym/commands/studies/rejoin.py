@@ -24,7 +24,7 @@ from draftgym.provenance import provenance
 from draftgym.runtime.folder import first_difference
 from draftgym.storage import plain, write_bytes, write_json
 from draftgym.studies.known import study_result, study_schema
-from draftgym.studies.rejoin.clusters import clustered, mean
+from draftgym.studies.rejoin.clusters import clustered, share
 from draftgym.studies.rejoin.collect import (
     CHOOSING,
     CODE,
@@ -236,9 +236,9 @@ def formats(config: RejoinConfig, pair: ModelPair, logs: Sequence[Logged]) -> di
     for group in (JUDGING, REASONING, CODE, CODE_PREFIXED):
         values, clusters = format_shares(_texts(logs, group, config.blocks[0]), pair.decode)
         if values:
-            share = mean(clustered(clusters, config.seed), values)
-            found[group] = {"rejections": len(values), "share": share}
-            say(f"{group}: {_shown(share)} of {len(values)} rejections are pure format")
+            part = share(clustered(clusters, config.seed), values)
+            found[group] = {"rejections": len(values), "share": part}
+            say(f"{group}: {_shown(part)} of {len(values)} rejections are pure format")
     return found
 
 

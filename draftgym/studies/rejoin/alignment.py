@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from draftgym.studies.rejoin.log import Rejection
+from draftgym.studies.rejoin.rejections import Rejection
 
 Tokens = Sequence[int]
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from draftgym.costs.times import Times
 from draftgym.studies.rejoin.alignment import Alignment, Reach
-from draftgym.studies.rejoin.clusters import Clusters, Floats, mean
-from draftgym.studies.rejoin.log import Rejection
+from draftgym.studies.rejoin.clusters import Clusters, Floats, mean, share
+from draftgym.studies.rejoin.rejections import Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +224,6 @@ def _against_bar(
     return {
         f"{name}_bar": float(bar.mean()),
         f"{name}_net": mean(clusters, gain),
-        f"{name}_winnable": mean(clusters, gain > 0),
+        f"{name}_winnable": share(clusters, gain > 0),
         f"{name}_oracle_speed": oracle_speed(gain, rounds, prices),
     }

@@ -86,11 +86,14 @@ def mean(
         return Interval(estimate, math.nan, math.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         draws = clusters.weights @ sums / (clusters.weights @ sizes)
-    found = _limits(estimate, draws[np.isfinite(draws)], used, significance)
-    # What cannot be negative, or larger than its whole, has no such limits either.
-    low = max(0.0, found.low) if above.min() >= 0 <= below.min() else found.low
-    high = min(1.0, found.high) if (above <= below).all() else found.high
-    return Interval(estimate, low, high)
+    return _limits(estimate, draws[np.isfinite(draws)], used, significance)
+
+
+def share(clusters: Clusters, hits: ArrayLike, of: ArrayLike | None = None) -> Interval:
+    """A mean of what is between 0 and 1, as its limits are then, too; arguments as of `mean`."""
+    found = mean(clusters, hits, of)
+    low, high = (min(1.0, max(0.0, limit)) if limit == limit else limit for limit in found.limits)
+    return Interval(found.estimate, low, high)
 
 
 def ratio(clusters: Clusters, over: ArrayLike, under: ArrayLike) -> Interval:

@@ -24,9 +24,10 @@ from draftgym.studies.rejoin.approaches import (
     approach_rows,
     worth,
 )
-from draftgym.studies.rejoin.clusters import Clusters, clustered, mean, ratio
+from draftgym.studies.rejoin.clusters import Clusters, clustered, mean, ratio, share
 from draftgym.studies.rejoin.gates import Judged, judge, signals
-from draftgym.studies.rejoin.log import LoggedText, Rejection, rejections
+from draftgym.studies.rejoin.log import LoggedText
+from draftgym.studies.rejoin.rejections import Rejection, rejections
 
 LENGTHS = (4, 8)
 """Runs of at least so many tokens are counted."""
@@ -68,7 +69,7 @@ def survival(texts: Sequence[LoggedText], reach: Reach, draws: int, seed: int) -
         "rejected_rounds": sum(entry.rejected for entry in rounds),
         "escrow_tokens": mean(clusters, escrow),
         "direct": mean(clusters, direct),
-        "direct_any": mean(clusters, direct > 0, escrow > 0),
+        "direct_any": share(clusters, direct > 0, escrow > 0),
         "fresh": mean(clusters, fresh),
         "delta": mean(clusters, direct - fresh),
         "delta_equal_length": mean(clusters, direct - np.minimum(fresh, escrow)),
@@ -79,10 +80,10 @@ def survival(texts: Sequence[LoggedText], reach: Reach, draws: int, seed: int) -
         },
         "both_sides": _both_sides(found, clusters),
         "fraction": {
-            "longest": mean(clusters, [entry.longest.length for entry in found], escrow),
-            "direct": mean(clusters, direct, escrow),
-            "wrong": mean(clusters, [_mean_length(runs) for runs in others], escrow),
-            "shuffled": mean(clusters, [_mean_length(runs) for runs in shuffled], escrow),
+            "longest": share(clusters, [entry.longest.length for entry in found], escrow),
+            "direct": share(clusters, direct, escrow),
+            "wrong": share(clusters, [_mean_length(runs) for runs in others], escrow),
+            "shuffled": share(clusters, [_mean_length(runs) for runs in shuffled], escrow),
         },
     }
 
@@ -108,10 +109,10 @@ def _runs(
     )
     return {
         "rejections": int(able.sum()),
-        "share": mean(clusters, hits, able),
-        "share_of_all": mean(clusters, hits),
-        "wrong": mean(clusters, wrong, able),
-        "shuffled": mean(clusters, mixed, able),
+        "share": share(clusters, hits, able),
+        "share_of_all": share(clusters, hits),
+        "wrong": share(clusters, wrong, able),
+        "shuffled": share(clusters, mixed, able),
         "over_wrong": ratio(clusters, hits, wrong),
     }
 
@@ -120,7 +121,7 @@ def _both_sides(found: Sequence[Alignment], clusters: Clusters) -> dict[str, Any
     """Of runs long enough to count, those out of reach with slack on one side alone."""
     long = np.array([entry.longest.length >= LENGTHS[0] for entry in found])
     both = long & np.array([entry.either < LENGTHS[0] for entry in found])
-    return {"runs": int(long.sum()), "share": mean(clusters, both, long)}
+    return {"runs": int(long.sum()), "share": share(clusters, both, long)}
 
 
 def _bridges(found: Sequence[Alignment], clusters: Clusters, reach: Reach) -> list[dict[str, Any]]:
@@ -131,7 +132,7 @@ def _bridges(found: Sequence[Alignment], clusters: Clusters, reach: Reach) -> li
         rows.append(
             {
                 "fresh_tokens": index + 1,
-                "right": mean(clusters, right),
+                "right": share(clusters, right),
                 "survival_if_right": mean(clusters, [value or 0 for value in values], right),
                 "rejections": int(right.sum()),
             }

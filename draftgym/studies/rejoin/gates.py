@@ -14,8 +14,8 @@ import numpy as np
 
 from draftgym.benchmark.statistics import SIGNIFICANCE, Interval
 from draftgym.studies.rejoin.alignment import common_prefix
-from draftgym.studies.rejoin.clusters import Clusters, Floats, mean
-from draftgym.studies.rejoin.log import Rejection
+from draftgym.studies.rejoin.clusters import Clusters, Floats, mean, share
+from draftgym.studies.rejoin.rejections import Rejection
 
 Signal = Callable[[Rejection], float]
 LEAST_OPEN = 0.1
@@ -259,7 +259,7 @@ def judge(
             Judged(
                 signal=name,
                 gate=gate,
-                opened=mean(clusters, opened),
+                opened=share(clusters, opened),
                 events=int(opened.sum()),
                 recovered=float(recovered[opened].mean()),
                 needed=float((recovered - gains)[opened].mean()),

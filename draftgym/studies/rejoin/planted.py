@@ -23,7 +23,8 @@ from draftgym.studies.rejoin.approaches import (
 )
 from draftgym.studies.rejoin.formats import code_prefix, is_format
 from draftgym.studies.rejoin.gates import choose
-from draftgym.studies.rejoin.log import LoggedRound, LoggedText, rejections
+from draftgym.studies.rejoin.log import LoggedRound, LoggedText
+from draftgym.studies.rejoin.rejections import rejections
 
 REACH = Reach(slack=3, trim=1, bridge=2)
 _EXACT = 1e-12
