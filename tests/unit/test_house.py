@@ -29,6 +29,7 @@ CONFIG_CLASSES = {
     "evaluate": "draftgym.benchmark.config:EvaluateConfig",
     "drafter": "draftgym.drafter_training.config:DrafterConfig",
     "trace": "draftgym.traces.config:TraceConfig",
+    "study": "draftgym.studies.rejoin.config:RejoinConfig",
 }
 CONFIGS = sorted((ROOT / "configs").rglob("*.y*ml"))
 
