@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +21,7 @@ from draftgym.prompts import load_prompts
 from draftgym.provenance import provenance
 from draftgym.runtime.folder import first_difference
 from draftgym.storage import plain, write_bytes, write_json
-from draftgym.studies.known import study_result, study_schema
+from draftgym.studies.known import Known, study_result, study_schema
 from draftgym.studies.rejoin.clusters import clustered, share
 from draftgym.studies.rejoin.collect import (
     CHOOSING,
@@ -39,12 +37,12 @@ from draftgym.studies.rejoin.collect import (
 from draftgym.studies.rejoin.config import RejoinConfig
 from draftgym.studies.rejoin.findings import prices_of, survival, value
 from draftgym.studies.rejoin.formats import format_shares
+from draftgym.studies.rejoin.live import race, tune_depth
 from draftgym.studies.rejoin.planted import known_values
 from draftgym.studies.rejoin.plots import approaches_plot, gates_plot, survival_plot
 
 NAME = "rejoin"
 PLAN = "plan.json"
-LIVE = "draftgym.studies.rejoin.live"
 DATA_WEIGHTS = {"validation": 0.3, "test": 0.7}
 
 
@@ -105,6 +103,11 @@ def main(argv: Sequence[str]) -> int:
         check_plan(config, pair, folder)
         with pinned_threads(config.pair.threads):
             measured = on_the_pair(config, pair, folder, arguments.live)
+        if measured["live"] is not None:
+            known = [
+                *known,
+                Known("live texts with a wrong token", 0, measured["live"]["faults"], 0),
+            ]
         origin = provenance(pair.device, pair.dtype)
         result = study_result(NAME, known, measured, clock.boundary() - start, origin)
         write_json(folder / "result.json", {"schema": study_schema(NAME), **result})
@@ -242,19 +245,13 @@ def formats(config: RejoinConfig, pair: ModelPair, logs: Sequence[Logged]) -> di
     return found
 
 
-def raced(
-    config: RejoinConfig, pair: ModelPair, folder: Path, clock: Clock
-) -> dict[str, Any] | None:
-    """The two options that run live, timed; None where this build does not have them."""
-    if find_spec(LIVE) is None:
-        say("the live options are not in this build: not timed")
-        return None
-    race = import_module(LIVE)
+def raced(config: RejoinConfig, pair: ModelPair, folder: Path, clock: Clock) -> dict[str, Any]:
+    """The two options that run live, timed."""
     budget, seed = config.live_new_tokens, config.seed
     tuning = load_prompts(config.prompts, "validation", config.live_tuning, seed)
-    short = race.tune_depth(pair, tuning, budget, clock)
+    short = tune_depth(pair, tuning, budget, clock)
     prompts = load_prompts(config.prompts, "test", config.live, seed)
-    found: dict[str, Any] = race.race(
+    found: dict[str, Any] = race(
         pair, prompts, budget, clock, short_depth=short, seed=seed, folder=folder
     )
     for name, row in found["methods"].items():

@@ -17,7 +17,8 @@ class RejoinConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    pair: PairConfig = PairConfig(drafter=CHAIN)
+    # In float32 a live text that differs is a fault; bfloat16 rounds by how many rows a pass has.
+    pair: PairConfig = PairConfig(drafter=CHAIN, dtype="float32")
     prompts: tuple[PromptSource, ...] = Field((PromptSource(),), min_length=1)
     blocks: tuple[int, ...] = Field((8, 16), min_length=1, description="Drafted tokens, γ.")
     judged: int = Field(16, ge=2, description="Test prompts.")
@@ -30,9 +31,9 @@ class RejoinConfig(BaseModel):
     trim_tokens: int = Field(3, ge=0, le=16, description="Left out in front by candidates.")
     bridge_tokens: int = Field(4, ge=1, le=16, description="Fresh tokens before the tail.")
     wrong_draws: int = Field(4, ge=1, le=64, description="Wrong continuations per rejection.")
-    live: int = Field(8, ge=0, description="Test prompts that the live options are timed on.")
+    live: int = Field(12, ge=0, description="Test prompts that the live options are timed on.")
     live_tuning: int = Field(4, ge=1, description="Validation prompts that choose a short chain.")
-    live_new_tokens: int = Field(96, ge=16, description="Budget of the live options.")
+    live_new_tokens: int = Field(64, ge=16, description="Budget of the live options.")
     seed: int = 0
 
     @model_validator(mode="after")
