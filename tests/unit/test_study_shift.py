@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from draftgym.commands import study as command
-from draftgym.commands.studies import _shift_inputs, shift
+from draftgym.commands.studies import _shift_inputs, _shift_policies, shift
 from draftgym.commands.studies._shift_inputs import trace_config
 from draftgym.commands.studies._shift_policies import planted_policy
 from draftgym.decoder.config import PairConfig
@@ -33,7 +34,7 @@ from draftgym.studies.shift.values import identities, planted_values, seconds_by
 from draftgym.traces.store import TraceWriter
 from draftgym.traces.trace import Trace
 from policies import parts
-from policies.all_action import AllActionTrainer
+from policies.all_action import AllActionConfig, AllActionTrainer
 from tests.unit.test_bound import PAIR
 from tests.unit.test_clairvoyant import random_trace
 from tests.unit.test_learn import table_file
@@ -183,6 +184,8 @@ def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     pair = SimpleNamespace(fingerprint=lambda: PAIR)
     monkeypatch.setattr(_shift_inputs.Inputs, "pair", lambda *_: pair)
     monkeypatch.setattr(_shift_inputs, "_trace", lambda config, *_: folders[config.split])
+    small = partial(AllActionConfig, requests=16, hidden=(8,))
+    monkeypatch.setattr(_shift_policies, "AllActionConfig", small)
     monkeypatch.setattr(shift, "planted_policy", lambda _, on: np.ones(len(on.sequences)))
     return [
         "shift", "--table", table_file(tmp_path), "--output", str(tmp_path / "out"),
@@ -219,6 +222,8 @@ def test_the_verb(
     # What was learned is kept: the second time nothing may be.
     monkeypatch.setattr(AllActionTrainer, "train", lambda *_: pytest.fail("learned again"))
     monkeypatch.setattr(parts, "pretrain", lambda *_, **__: pytest.fail("learned again"))
+    for plot in ("matrix_plot", "group_plot", "temperature_plot"):
+        monkeypatch.setattr(shift, plot, lambda *_: b"")
     assert command.main(traced) == 1
     again = json.loads(capsys.readouterr().out.splitlines()[-1])["measured"]
     assert again == found

@@ -25,7 +25,7 @@ from draftgym.storage import write_bytes, write_json
 from draftgym.studies.known import Known, study_result, study_schema
 from draftgym.studies.shift.acceptance import acceptance
 from draftgym.studies.shift.cells import CellTimes
-from draftgym.studies.shift.gains import carried_over, group_gains, matrix, speed
+from draftgym.studies.shift.gains import OWN, carried_over, group_gains, matrix, speed
 from draftgym.studies.shift.groups import (
     ALL,
     ONE_OF_EACH,
@@ -210,16 +210,25 @@ def by_kind(
             for title, way in (("cells", own_cells), ("policies", ways))
         }
         carried = {
-            title: {
-                name: speed(test, reference, seconds, everything(test), seed=seed)
-                for name, seconds in carried_over({n: way[n] for n in rows}, tested).items()
-            }
+            title: carried_over({n: way[n] for n in rows}, tested)
             for title, way in (("cells", own_cells), ("policies", ways))
         }
+        carried_speeds = {
+            title: {n: speed(test, reference, s, whole[ALL], seed=seed) for n, s in part.items()}
+            for title, part in carried.items()
+        }
+        over_own = {
+            title: {n: speed(test, part[OWN], s, whole[ALL], seed=seed) for n, s in part.items()}
+            for title, part in carried.items()
+        }
         write_bytes(folder / f"{kind}s.png", matrix_plot(found, kind))
-        for line in (*gain_lines(gains[kind], accepted), *matrix_lines(found, carried)):
+        for line in (*gain_lines(gains[kind], accepted), *matrix_lines(found, carried_speeds)):
             say(line)
-        measured[f"{kind}s"] = {"matrix": found, "carried_over": carried}
+        measured[f"{kind}s"] = {
+            "matrix": found,
+            "carried_over": carried_speeds,
+            "carried_over_own_kind": over_own,
+        }
     write_bytes(folder / "groups.png", group_plot(gains, accepted))
     return identities(ours, times, tuned), {**measured, "gains": gains, "acceptance": accepted}
 

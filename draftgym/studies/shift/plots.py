@@ -79,13 +79,15 @@ def group_plot(gains: Mapping[str, Sequence[Gain]], accepted: Mapping[str, Accep
     rows = [gain for kind in gains.values() for gain in kind][::-1]
     figure, (left, right) = new_figure(11, 0.42 * len(rows) + 1.6, columns=2)
     names = [f"{gain.name} ({accepted[gain.name].requests})" for gain in rows]
-    for field, label, colour in (
-        ("look_up", "look-ups alone", "tab:grey"),
-        ("tau", "the mixture's cell", "tab:green"),
-        ("deepest", "the deepest cell", "tab:purple"),
+    for step, (field, label, colour) in enumerate(
+        (
+            ("look_up", "look-ups alone", "tab:grey"),
+            ("tau", "the mixture's cell", "tab:green"),
+            ("deepest", "the deepest cell", "tab:purple"),
+        )
     ):
         shown = [getattr(accepted[gain.name], field) for gain in rows]
-        _intervals(left, shown, 0.0, label, colour)
+        _intervals(left, shown, 0.2 * (1 - step), label, colour)
     for step, (field, label, colour) in enumerate(SPEEDS):
         shown = [getattr(gain, field) for gain in rows]
         _intervals(right, shown, 0.12 * (1 - 2 * step), label, colour)
@@ -95,7 +97,7 @@ def group_plot(gains: Mapping[str, Sequence[Gain]], accepted: Mapping[str, Accep
     _limit(right, [getattr(gain, field).estimate for gain in rows for field, _, _ in SPEEDS])
     for axes in (left, right):
         axes.set_yticks(range(len(names)), names, fontsize="small")
-        axes.legend(fontsize="x-small")
+        axes.legend(fontsize="x-small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return png(figure)
 
 
