@@ -22,8 +22,9 @@ from draftgym.traces.find import newest_trace
 from draftgym.traces.store import load_trace
 from draftgym.traces.trace import Trace
 
-LEARNING, TEST = "policy", "test"
-SPLITS: tuple[Split, Split] = (LEARNING, TEST)
+LEARNING: Split = "policy"
+TEST: Split = "test"
+SPLITS = (LEARNING, TEST)
 
 
 @dataclass(frozen=True)
