@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from draftgym.benchmark.statistics import Interval, PromptTotals, paired_ratio, time_per_token
+from draftgym.benchmark.statistics import Interval, paired_ratio, time_per_token
 from draftgym.console import progress
 from draftgym.costs.times import Float64Array
 from draftgym.errors import DraftGymError
 from draftgym.runtime.folder import first_difference
 from draftgym.storage import plain, write_json
 from draftgym.theory.fixed import fixed
+from draftgym.theory.requests import request_domains, request_totals
 from draftgym.traces.trace import Trace
 from policies.variants import Setting, Variant
 
@@ -78,7 +79,7 @@ def summary(
         seed: Of the intervals.
     """
     test = setting.test
-    strata = {name: entry.domain for name, entry in zip(_ids(test), test.sequences, strict=True)}
+    strata = request_domains(test)
     tuned_seconds = fixed(test, setting.times, *setting.cell)
     tuned = request_totals(test, tuned_seconds)
     totals = {name: request_totals(test, np.mean(runs, 0)) for name, runs in seconds.items()}
@@ -130,28 +131,6 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
             f"{beside['ratio']:.3f} [{beside['ci95'][0]:.3f}, {beside['ci95'][1]:.3f}]"
         )
     return lines
-
-
-def request_totals(trace: Trace, seconds: Float64Array) -> PromptTotals:
-    """Seconds and tokens of each request, its translations added up.
-
-    Args:
-        trace: Gives requests and tokens.
-        seconds: Of each sequence, [sequences].
-    """
-    ids = _ids(trace)
-    names = sorted({name for name, length in zip(ids, trace.lengths, strict=True) if length > 1})
-    place = {name: index for index, name in enumerate(names)}
-    spent, tokens = np.zeros(len(names)), np.zeros(len(names))
-    for name, length, value in zip(ids, trace.lengths, seconds, strict=True):
-        if length > 1:
-            spent[place[name]] += value
-            tokens[place[name]] += length - 1
-    return PromptTotals(tuple(names), spent, tokens)
-
-
-def _ids(trace: Trace) -> list[str]:
-    return [entry.request_id or entry.prompt_id for entry in trace.sequences]
 
 
 def _by_domain(trace: Trace, seconds: Float64Array) -> dict[str, float]:

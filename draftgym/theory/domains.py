@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from draftgym.benchmark.statistics import Interval, PromptTotals, paired_ratio
+from draftgym.benchmark.statistics import Interval, paired_ratio
 from draftgym.costs.times import Float64Array
 from draftgym.theory.landscape import Ways
+from draftgym.theory.requests import Mask, request_domains, request_ids, request_totals
 from draftgym.traces.trace import Trace
 
 MIXED = "mixed"
@@ -65,7 +65,7 @@ def domain_gains(trace: Trace, found: Ways, *, seed: int = 0) -> list[DomainGain
     gains = [_gain(MIXED, trace, found, used, found.fixed.best, seed)]
     for domain, cell in found.fixed.best_of.items():
         mine = used & (domains == domain)
-        if len(set(_requests(trace, mine))) >= FEWEST_REQUESTS:
+        if _requests(trace, mine) >= FEWEST_REQUESTS:
             gains.append(_gain(domain, trace, found, mine, cell, seed))
     return gains
 
@@ -74,29 +74,21 @@ def _gain(
     domain: str,
     trace: Trace,
     found: Ways,
-    mine: NDArray[np.bool_],
+    mine: Mask,
     cell: tuple[int, int],
     seed: int,
 ) -> DomainGain:
-    requests = _requests(trace, mine)
-    strata = dict(zip(requests, _domains(trace, mine), strict=True))
-
-    def total(seconds: Float64Array) -> PromptTotals:
-        names, index = np.unique(requests, return_inverse=True)
-        spent, made = (
-            np.bincount(index, values[mine]).astype(np.float64)
-            for values in (seconds, trace.lengths - 1)
-        )
-        return PromptTotals(tuple(names.tolist()), spent, made)
+    strata = request_domains(trace)
 
     def over(slower: Float64Array, faster: Float64Array) -> Interval:
-        return paired_ratio(total(slower), total(faster), strata, seed=seed)
+        slow, fast = (request_totals(trace, seconds, mine) for seconds in (slower, faster))
+        return paired_ratio(slow, fast, strata, seed=seed)
 
     fixed = found.fixed
     return DomainGain(
         domain=domain,
         prompts=int(mine.sum()),
-        requests=len(strata),
+        requests=_requests(trace, mine),
         cell=cell,
         tuned_over_plain=over(fixed.plain, fixed.tuned),
         own_over_tuned=over(fixed.tuned, fixed.own),
@@ -106,13 +98,6 @@ def _gain(
     )
 
 
-def _requests(trace: Trace, mine: NDArray[np.bool_]) -> list[str]:
-    return [
-        entry.request_id or entry.prompt_id
-        for entry, wanted in zip(trace.sequences, mine, strict=True)
-        if wanted
-    ]
-
-
-def _domains(trace: Trace, mine: NDArray[np.bool_]) -> list[str]:
-    return [entry.domain for entry, wanted in zip(trace.sequences, mine, strict=True) if wanted]
+def _requests(trace: Trace, mine: Mask) -> int:
+    names = zip(request_ids(trace), mine, strict=True)
+    return len({name for name, wanted in names if wanted})

@@ -18,12 +18,13 @@ from draftgym.errors import ConfigurationError
 from draftgym.features import FeatureLayout
 from draftgym.state import MeasuredCosts
 from draftgym.theory.fixed import fixed
+from draftgym.theory.requests import request_totals
 from draftgym.traces.config import TraceConfig
 from draftgym.traces.store import TraceWriter
 from draftgym.traces.trace import Trace
 from policies.export import PolicyCard
 from policies.feature_groups import feature_groups
-from policies.study import StudyError, request_totals, run_study, summary
+from policies.study import StudyError, run_study, summary
 from policies.variants import STUDIES, Setting, Variant
 from tests.unit.test_bound import PAIR, table
 from tests.unit.test_clairvoyant import random_trace

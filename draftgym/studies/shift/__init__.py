@@ -1,0 +1,1 @@
+"""What carries over between domains, languages and temperatures, worked out on traces."""
