@@ -32,7 +32,7 @@ class PartLearner:
         layout: Observations and actions.
         costs: Cost ratios that policies are shown.
         card: Origin of the policies.
-        config: How they learn; its steps set the schedules.
+        config: How they learn; its steps set the schedules, its `deepest` the limit of asking.
         length: Gradient steps made.
         folder: Policies are kept there, or nowhere when None.
     """
@@ -67,7 +67,10 @@ class PartLearner:
             "part": name,
             "trace_positions": len(trace),
         }
-        policy = export_heads(self.layout, heads, {"kind": config.reward}, self.card, summary)
+        reward = {"kind": config.reward}
+        policy = export_heads(
+            self.layout, heads, reward, self.card, summary, deepest=config.deepest
+        )
         if home is not None:
             save_policy(home, policy)
         return policy
@@ -82,8 +85,8 @@ class PartLearner:
         return judge(test, self.times, self.layout, ExportedBatch(policy), self.costs)
 
 
-def found_length(learner: PartLearner, trace: Trace) -> int:
-    """How many steps are best on held-out prompts of a trace.
+def found_schedule(learner: PartLearner, trace: Trace) -> tuple[int, int | None]:
+    """How many steps are best on held-out prompts of a trace, and down to which depth to ask.
 
     Args:
         learner: Its configuration sets the most.
@@ -94,7 +97,8 @@ def found_length(learner: PartLearner, trace: Trace) -> int:
     """
     known = (learner.times, learner.layout, learner.costs, learner.config, learner.card)
     with progress("how long to learn", learner.config.steps) as bar:
-        return int(pretrain(trace, *known, bar=bar).held_out["steps"])
+        found = pretrain(trace, *known, bar=bar)
+    return int(found.held_out["steps"]), found.policy.deepest
 
 
 def file_name(name: str) -> str:

@@ -23,9 +23,9 @@ from draftgym.studies.shift.temperatures import COLD
 from draftgym.traces.trace import Trace
 from policies.all_action import AllActionConfig
 from policies.export import PolicyCard
-from policies.parts import PartLearner, found_length
+from policies.parts import PartLearner, found_schedule
 
-LENGTH = "length.json"
+SCHEDULE = "schedule.json"
 
 
 class PartPolicies:
@@ -40,6 +40,7 @@ class PartPolicies:
 
     Attributes:
         length: Gradient steps of every policy: best on held-out learning prompts of temperature 0.
+        deepest: Draft passes after which the depth is not asked, chosen likewise; None for all.
 
     Raises:
         ValueError: The prompts are too few to hold some out.
@@ -51,7 +52,8 @@ class PartPolicies:
             t: folder / f"policies-t{t:g}-{_digest(inputs, t, steps)}" for t in inputs.learning
         }
         self.length = 0
-        self.length = self._found_length()
+        self.deepest: int | None = None
+        self.length, self.deepest = self._found_schedule()
 
     def seconds(
         self, name: str, temperature: float, learned_from: Trace, tested_on: Mapping[float, Trace]
@@ -79,18 +81,19 @@ class PartPolicies:
 
     def _learner(self, temperature: float) -> PartLearner:
         trace = self._inputs.learning[temperature]
-        config = AllActionConfig(steps=self._steps)
+        config = AllActionConfig(steps=self._steps, deepest=self.deepest)
         table, home = self._inputs.tables[temperature], self._homes[temperature]
         return part_learner(trace, table, config, self.length, home)
 
-    def _found_length(self) -> int:
-        file = self._homes[COLD] / LENGTH
+    def _found_schedule(self) -> tuple[int, int | None]:
+        file = self._homes[COLD] / SCHEDULE
         if not file.is_file():
             self._bar.describe("policies: how long to learn")
-            length = found_length(self._learner(COLD), self._inputs.learning[COLD])
-            write_json(file, {"steps": length})
+            steps, deepest = found_schedule(self._learner(COLD), self._inputs.learning[COLD])
+            write_json(file, {"steps": steps, "deepest": deepest})
         self._bar.advance()
-        return int(json.loads(file.read_text(encoding="utf-8"))["steps"])
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return int(found["steps"]), found["deepest"]
 
 
 def part_learner(

@@ -168,6 +168,7 @@ def on_the_pair(
         warm = by_temperature(inputs, policies, folder, arguments.seed)
     shared = {
         "learning_steps": policies.length,
+        "asked_before_passes": policies.deepest,
         "seeds": arguments.seeds,
         "tokens": arguments.tokens,
         "costs_of": {f"{t:g}": inputs.laws[t] for t in temperatures},
