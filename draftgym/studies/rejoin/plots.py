@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ def survival_plot(blocks: Mapping[str, Mapping[str, Any]]) -> bytes:
     Args:
         blocks: What `findings.survival` returns, by label.
     """
-    figure, (left, right) = new_figure(10, 4.2, columns=2)
+    figure, (left, right) = new_figure(13, 4.4, columns=2)
     series = (("share", "own continuation"), ("shuffled", "shuffled"), ("wrong", "another text's"))
     labels = [
         (name, length)
@@ -25,7 +26,7 @@ def survival_plot(blocks: Mapping[str, Mapping[str, Any]]) -> bytes:
     for offset, (key, label) in enumerate(series):
         cells = [blocks[name]["runs"][length][key] for name, length in labels]
         _bars(left, [i + 0.27 * (offset - 1) for i in range(len(cells))], cells, 0.25, label)
-    ticks = [f"{length}+ tokens\n{name}" for name, length in labels]
+    ticks = [f"{length}+ tokens\n{_wrapped(name)}" for name, length in labels]
     left.set_xticks(range(len(ticks)), ticks, fontsize="small")
     left.set_ylabel("share of tails with such a run")
     left.legend(fontsize="small")
@@ -34,7 +35,7 @@ def survival_plot(blocks: Mapping[str, Mapping[str, Any]]) -> bytes:
     ):
         cells = [found["fraction"][key] for found in blocks.values()]
         _bars(right, [i + 0.27 * (offset - 1) for i in range(len(cells))], cells, 0.25, label)
-    right.set_xticks(range(len(blocks)), list(blocks), fontsize="small")
+    right.set_xticks(range(len(blocks)), map(_wrapped, blocks), fontsize="small")
     right.set_ylabel("surviving share of the tail's tokens")
     right.legend(fontsize="small")
     return png(figure)
@@ -63,7 +64,7 @@ def approaches_plot(blocks: Mapping[str, Mapping[str, Any]]) -> bytes:
         axes.set_xticks(places, names, fontsize="small")
         axes.set_title(name, fontsize="medium")
         axes.set_ylabel("tokens per rejection")
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper left")
     return png(figure)
 
 
@@ -88,9 +89,12 @@ def gates_plot(name: str, found: Mapping[str, Any]) -> bytes:
     return png(figure)
 
 
+def _wrapped(name: str) -> str:
+    return textwrap.fill(name, 10)
+
+
 def _bars(axes: Any, places: list[float], cells: list[Any], width: float, label: str) -> None:
     heights = [cell.estimate for cell in cells]
     below = [max(0.0, cell.estimate - cell.low) for cell in cells]
     above = [max(0.0, cell.high - cell.estimate) for cell in cells]
-    axes.set_ylim(bottom=0)
     axes.bar(places, heights, width, yerr=(below, above), label=label, error_kw={"linewidth": 0.8})
