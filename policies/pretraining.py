@@ -118,8 +118,8 @@ def pretrain(
             limits[limit] = judge(theirs, charged, layout, present, costs)
     deepest = _least_asked({limit: float(part.sum()) for limit, part in limits.items()})
     tell(
-        f"learning {steps} steps from all prompts, "
-        f"asking {'before every pass' if deepest is None else f'before {deepest} passes at most'}"
+        f"learning {steps} steps from all prompts, asking "
+        + ("before every pass" if deepest is None else f"up to pass {deepest}")
     )
     final = AllActionTrainer(trace, times, layout, costs, replace(config, deepest=deepest))
     final.train(steps)
