@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from draftgym.errors import DraftGymError
 
 COMMANDS = Path(__file__).resolve().parent / "commands"
@@ -68,6 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(module.main(arguments[1:]))
     except DraftGymError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ValidationError as error:
+        # A configuration made from options: of a file, `load_yaml` tells the name as well.
+        for found in error.errors():
+            field = ".".join(map(str, found["loc"]))
+            message = f"{field}: {found['msg']}; got {found['input']!r:.80}"
+            print(f"error: {message}", file=sys.stderr)
         return 2
     except OSError as error:
         if error.filename is None:  # not about a file that the user named

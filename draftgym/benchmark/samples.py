@@ -157,8 +157,8 @@ def _read(row: dict[str, Any]) -> Sample:
         records.append(RoundRecord(**record))
     measured = Measurement(
         tuple(row["output"]),
-        row["seconds"],
-        row["emitted"],
+        float(row["seconds"]),
+        int(row["emitted"]),
         tuple(records),
         **{name: row[name] for name in _BESIDE} | {"gaps_seconds": tuple(row["gaps_seconds"])},
     )

@@ -101,7 +101,10 @@ def load_prompts(
                 )
             origins[prompt.id] = source.source
             prompts.append(prompt)
-    check_disjoint(prompts)
+    try:
+        check_disjoint(prompts)
+    except ValueError as error:
+        raise ConfigurationError(f"prompts: {error}") from error
 
     chosen = [prompt for prompt in prompts if prompt.split == split]
     if not chosen:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ from draftgym.storage import plain, write_bytes, write_json
 POLICY_SCHEMA = "draftgym.policy/2"
 UNLIMITED_SCHEMA = "draftgym.policy/1"
 """Of policies without `deepest_draft`: they are asked down to the layout's deepest draft."""
+MOST = sys.float_info.max
 JSON_FILE = "policy.json"
 WEIGHTS_FILE = "policy.safetensors"
 
@@ -166,8 +168,10 @@ def read_policy(path: str | Path) -> ExportedPolicy:
     folder = Path(path)
     file = folder / JSON_FILE
     data = _read_json(file)
-    if data.get("schema") == UNLIMITED_SCHEMA:
+    if data.get("schema") == UNLIMITED_SCHEMA and "deepest_draft" not in data:
         data = {**data, "schema": POLICY_SCHEMA, "deepest_draft": None}
+    if data.get("schema") == UNLIMITED_SCHEMA:
+        raise PolicyError(f"{file}: deepest_draft: unknown field of {UNLIMITED_SCHEMA!r}")
     if data.get("schema") != POLICY_SCHEMA:
         raise PolicyError(
             f"{file}: schema: expected {POLICY_SCHEMA!r}, found {data.get('schema')!r}"
@@ -268,6 +272,8 @@ def _check_numbers(prefix: str, data: Mapping[str, Any]) -> None:
     for name, value in data.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise PolicyError(f"{prefix}{name}: must be a number, found {value!r:.40}")
+        if not -MOST <= value <= MOST:
+            raise PolicyError(f"{prefix}{name}: must be finite")
 
 
 def _expect(name: str, expected: Any, found: Any) -> None:
@@ -314,7 +320,7 @@ def _read_head(
     _check_fields(f"{prefix}normaliser.", data["normaliser"], _NORMALISER_FIELDS)
     try:
         return data["hidden"], Normaliser(**data["normaliser"])
-    except (PolicyError, TypeError, ValueError) as error:
+    except (PolicyError, TypeError, ValueError, OverflowError) as error:
         raise PolicyError(f"heads.{name}: {error}") from error
 
 

@@ -251,3 +251,13 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "__init__.py").write_text('"""Not a verb."""\n')
     monkeypatch.setattr(entry, "COMMANDS", tmp_path)
     return tmp_path
+
+
+def test_options_out_of_a_configurations_range_are_told_in_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert entry.main(["study", "cost", "--tokens", "9999999"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: max_new_tokens: ") and "9999999" in captured.err
+    assert "Traceback" not in captured.err

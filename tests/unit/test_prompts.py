@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from draftgym.errors import ConfigurationError
 from draftgym.prompts import (
     DEFAULT_WEIGHTS,
     SPLITS,
@@ -279,7 +280,7 @@ class TestUserFiles:
     def test_text_in_two_splits(self, tmp_path: Path) -> None:
         one = write_jsonl(tmp_path / "one.jsonl", {"id": "x", "turns": ["same"]})
         two = write_jsonl(tmp_path / "two.jsonl", {"id": "y", "turns": ["same"]})
-        with pytest.raises(ValueError, match=r"splits overlap: text.*'x'.*'y'"):
+        with pytest.raises(ConfigurationError, match=r"prompts: splits overlap: text.*'x'.*'y'"):
             load_prompts(only(one, "policy") + only(two, "test"), "test")
 
 

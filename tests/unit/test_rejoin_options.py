@@ -26,6 +26,7 @@ from draftgym.decoder.session import DecoderSession
 from draftgym.decoder.tree import DraftTree
 from draftgym.errors import ConfigurationError
 from draftgym.prompts import Prompt
+from draftgym.studies.rejoin import live
 from draftgym.studies.rejoin.live import race, tune_depth
 from draftgym.traces.collect import Tracer
 from draftgym.traces.config import TraceConfig
@@ -441,6 +442,16 @@ def test_race_goes_on_where_it_was_killed(tmp_path: Path, monkeypatch: pytest.Mo
     with (tmp_path / "live_samples.jsonl").open("a") as file:
         file.write('{"torn')
     assert race(pair, prompts, 8, FakeClock(), folder=tmp_path, **options)["methods"] == whole
+
+
+def test_a_race_that_goes_on_keeps_its_short_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, prompts = racing(1)
+    tuned = tune_depth(pair, prompts, 12, FakeClock(), (1, 3), folder=tmp_path)
+    other = FakeClock({**FakeClock.FIXED, "draft": 60e-3})
+    monkeypatch.setattr(live, "run_blocks", lambda *_, **__: pytest.fail("measured again"))
+    assert tune_depth(pair, prompts, 12, other, (1, 3), folder=tmp_path) == tuned
 
 
 def test_the_short_chain_is_the_fastest_one() -> None:

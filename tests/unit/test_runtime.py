@@ -282,6 +282,9 @@ def test_policies_from_before_the_limit_are_asked_at_every_depth(folder: Path) -
         load(folder)
     rewrite(folder, lambda data: data.update(schema="draftgym.policy/1"))
     assert decisions(load(folder)) == decisions(ExportedController(make_policy()))
+    rewrite(folder, lambda data: data.update(deepest_draft=1))
+    with pytest.raises(PolicyError, match=r"policy\.json: deepest_draft: unknown field"):
+        load(folder)
 
 
 JSON_FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
@@ -289,6 +292,14 @@ JSON_FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no schema": (lambda d: d.pop("schema"), "schema"),
     "no training": (lambda d: d.pop("training"), "training: missing"),
     "pair of a wrong type": (lambda d: d.update(pair=[1]), "pair: has the wrong type"),
+    "cost beyond numbers": (
+        lambda d: d["training"].update(costs={"plain_seconds": 10**400}),
+        r"training\.costs\.plain_seconds: must be finite",
+    ),
+    "clip beyond numbers": (
+        lambda d: d["heads"]["depth"]["normaliser"].update(clip=10**400),
+        r"heads\.depth",
+    ),
     "unknown field": (lambda d: d.update(extra=1), "extra: unknown field"),
     "layout hash": (lambda d: d["layout"].update(hash="0" * 64), r"layout\.hash"),
     "layout name": (lambda d: d["layout"]["depth"][0].update(name="x"), "layout: made for another"),

@@ -210,6 +210,7 @@ def test_the_formulas_alone_need_no_pair(
         assert command.main(["cost", "--prompts", "0", "--output", str(tmp_path)]) == status
         line = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert line["ok"] is (status == 0) and len(line["measured"]["table"]) == 6
+    assert [entry.name for entry in tmp_path.iterdir()] == ["cost-formulas"]
 
 
 @pytest.mark.parametrize(

@@ -244,8 +244,10 @@ def test_command_without_the_pair(tmp_path: Path, capsys: pytest.CaptureFixture[
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert line["schema"] == "draftgym.study.exactness/1"
     assert line["ok"] is True and line["measured"]["cells"] == []
-    assert json.loads((tmp_path / "exactness" / "result.json").read_text()) == line
-    assert (tmp_path / "exactness" / "laws.png").read_bytes().startswith(b"\x89PNG")
+    folder = tmp_path / "exactness-laws"
+    assert json.loads((folder / "result.json").read_text()) == line
+    assert not (tmp_path / "exactness").exists(), "what was measured on the pair stays"
+    assert (folder / "laws.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_command_fails_when_the_acceptance_code_is_wrong(
@@ -301,6 +303,8 @@ def test_command_on_a_pair_goes_on_after_a_kill(
         (["--trials", "10"], "--trials"),
         (["--temperatures", "0"], "--temperatures"),
         (["--temperatures", "1", "1"], "--temperatures: must differ"),
+        (["--temperatures", "1", "1.0000001"], "--temperatures: must differ"),
+        (["--temperatures", "nan"], "--temperatures: must be at least"),
     ],
 )
 def test_bad_arguments_are_refused(options: list[str], message: str, tmp_path: Path) -> None:

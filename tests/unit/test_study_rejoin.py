@@ -141,7 +141,7 @@ def test_wrong_continuations_are_of_other_requests() -> None:
     for runs in against_others([*events, *others], 3, 5, 0)[: len(events)]:
         assert [run.length for run in runs] == [0] * 5
     assert max(found.longest.length for found in aligned(events, REACH)) == 3
-    with pytest.raises(ValueError, match="two requests"):
+    with pytest.raises(ConfigurationError, match="all rejections are of one request"):
         against_others(events, 3, 1, 0)
 
 
@@ -318,7 +318,61 @@ def test_the_command_goes_on_after_a_kill_and_refuses_other_logs(
     again = json.loads(captured.out.splitlines()[-1])["measured"]
     assert again["survival"] == measured["survival"] and again["value"] == measured["value"]
     (folder / "log" / "003.json").write_text("{")
-    with pytest.raises(DraftGymError, match=r"003\.json: damaged log"):
+    with pytest.raises(DraftGymError, match=r"003\.json: damaged"):
         command.main(argv)
+    # The log of another text is none of this one's.
+    (folder / "log" / "003.json").write_bytes((folder / "log" / "004.json").read_bytes())
+    assert command.main(argv) == 0
+    captured = capsys.readouterr()
+    assert "going on after 23 of 24 texts" in captured.err
+    assert json.loads(captured.out.splitlines()[-1])["measured"]["survival"] == again["survival"]
     with pytest.raises(DraftGymError, match=r"holds another study \(plan\.config\.seed"):
         command.main([*argv, "--seed", "5"])
+    (folder / command.PLAN).write_text("")
+    with pytest.raises(DraftGymError, match=r"plan\.json: damaged"):
+        command.main(argv)
+
+
+def test_changed_prompts_are_logged_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = chain_pair()
+    pair.tokenizer = Letters()
+    monkeypatch.setattr(command, "load_pair", lambda config: pair)
+    monkeypatch.setattr(collect, "COST_CYCLES", 2)
+    file = tmp_path / "prompts.jsonl"
+    text = "pair: {drafter: {kind: eagle3, beam_width: 1, max_depth: 8, max_size: 8}}\n"
+    text += "blocks: [3]\njudged: 3\nchoosing: 3\ncode: 0\nreasoning: 0\nslack_tokens: 4\n"
+    text += "max_new_tokens: 40\nwrong_draws: 1\nlive: 0\n"
+    (tmp_path / "study.yaml").write_text(text)
+    argv = ["rejoin", "--config", str(tmp_path / "study.yaml"), "--output", str(tmp_path)]
+    argv += ["--no-live", "--data", str(file)]
+
+    with pytest.raises(DraftGymError, match=r"prompts\.jsonl"):
+        command.main(argv)
+    assert not (tmp_path / "rejoin" / command.PLAN).exists(), "claimed without prompts"
+    for words in ("abc", "xyz"):
+        rows = [{"id": f"p{i}", "domain": "toy", "turns": [f"{i}{words}{i}"]} for i in range(30)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert command.main(argv) == 0
+        assert "going on after" not in capsys.readouterr().err
+    assert command.main(argv) == 0
+    assert "going on after 6 of 6 texts" in capsys.readouterr().err
+
+
+def test_chance_needs_two_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = chain_pair()
+    pair.tokenizer = Letters()
+    monkeypatch.setattr(command, "load_pair", lambda config: pair)
+    argv = ["rejoin", "--output", str(tmp_path), "--no-live", "--prompts", "2"]
+    everything = collect.load_prompts
+
+    def one_request(*arguments: Any) -> Any:
+        found = everything(*arguments)
+        return [replace(prompt, request_id="same") for prompt in found]
+
+    monkeypatch.setattr(collect, "load_prompts", one_request)
+    with pytest.raises(ConfigurationError, match="all of one request"):
+        command.main(argv)

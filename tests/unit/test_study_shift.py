@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from draftgym.commands.studies import _shift_inputs, _shift_policies, shift
 from draftgym.commands.studies._shift_inputs import trace_config
 from draftgym.commands.studies._shift_policies import planted_policy
 from draftgym.decoder.config import PairConfig
-from draftgym.errors import ConfigurationError
+from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.studies.shift.acceptance import acceptance, first_hits
 from draftgym.studies.shift.cells import CellTimes
 from draftgym.studies.shift.gains import FOREIGN, OTHERS, OWN, carried_over, speed
@@ -157,6 +158,8 @@ def test_temperatures_above_zero_take_some_prompts() -> None:
     [
         (["--temperatures", "0.7"], "--temperatures: must hold 0"),
         (["--temperatures", "0", "0.7", "0.7"], "nothing twice"),
+        (["--temperatures", "0", "0.7", "0.7000001"], "nothing twice"),
+        (["--temperatures", "0", "nan"], "nothing twice or below"),
         (["--seeds", "0"], "--seeds: must be at least 1"),
         (["--tokens", "3"], "--tokens: must be at least 16"),
     ],
@@ -219,7 +222,20 @@ def test_the_verb(
     for name in ("domains", "languages", "groups", "temperatures"):
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((folder / "result.json").read_text())["measured"] == found
-    # What was learned is kept: the second time nothing may be.
+    # What was learned is kept and nobody's to edit: the second time nothing may be learned.
+    (schedule,) = folder.glob("policies-t0-*/schedule.json")
+    whole = schedule.read_text()
+    schedule.write_text(re.sub(r'"content": \[\d+', '"content": [77', whole))
+    with pytest.raises(DraftGymError, match=r"schedule\.json: not what was written"):
+        command.main(traced)
+    schedule.write_text(whole)
+    damaged = next(folder.glob("policies-t0-*/all-0/policy.json"))
+    content = damaged.read_bytes()
+    damaged.write_text("{")
+    with pytest.raises(DraftGymError, match=r"^.*policy\.json: not valid JSON"):
+        command.main(traced)
+    damaged.write_bytes(content)
+    capsys.readouterr()
     monkeypatch.setattr(AllActionTrainer, "train", lambda *_: pytest.fail("learned again"))
     monkeypatch.setattr(parts, "pretrain", lambda *_, **__: pytest.fail("learned again"))
     for plot in ("matrix_plot", "group_plot", "temperature_plot"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from draftgym.console import Bar
 from draftgym.costs.table import LatencyTable
 from draftgym.costs.times import Float64Array
 from draftgym.features import FeatureLayout
+from draftgym.kept import keep, kept
 from draftgym.provenance import git_state
 from draftgym.state import MeasuredCosts
-from draftgym.storage import dump_json, write_json
+from draftgym.storage import dump_json
 from draftgym.studies.shift import planted
 from draftgym.studies.shift.temperatures import COLD
 from draftgym.traces.trace import Trace
@@ -87,13 +87,14 @@ class PartPolicies:
 
     def _found_schedule(self) -> tuple[int, int | None]:
         file = self._homes[COLD] / SCHEDULE
-        if not file.is_file():
+        found = kept(file, file.parent.name)
+        if found is None:
             self._bar.describe("policies: how long to learn")
-            steps, deepest = found_schedule(self._learner(COLD), self._inputs.learning[COLD])
-            write_json(file, {"steps": steps, "deepest": deepest})
+            found = found_schedule(self._learner(COLD), self._inputs.learning[COLD])
+            keep(file, file.parent.name, found)
         self._bar.advance()
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return int(found["steps"]), found["deepest"]
+        steps, deepest = found
+        return steps, deepest
 
 
 def part_learner(

@@ -26,7 +26,7 @@ from draftgym.decoder.controllers import FixedController
 from draftgym.decoder.pair import ModelPair
 from draftgym.errors import ConfigurationError
 from draftgym.locking import exclusive
-from draftgym.provenance import provenance
+from draftgym.provenance import git_state, provenance
 from draftgym.storage import dump_json, write_bytes, write_json
 from draftgym.studies.cost.joint import (
     EqualMeans,
@@ -52,6 +52,8 @@ from draftgym.traces.config import TraceConfig
 from draftgym.traces.find import fits
 
 NAME = "cost"
+FORMULAS = "cost-formulas"
+"""Folder without the pair: it must not replace what was measured."""
 PHASE = "live"
 MOST = 8
 """Longest chain: no latency table measures deeper rounds."""
@@ -81,9 +83,12 @@ class Arguments:
     ] = None
     table: Annotated[str | None, TABLE] = None
     seed: Annotated[int, tyro.conf.arg(help="Of prompts, order and intervals.")] = 0
-    output: Annotated[str, tyro.conf.arg(help=f"Folder; results go to OUTPUT/{NAME}.")] = (
-        "runs/study"
-    )
+    output: Annotated[
+        str,
+        tyro.conf.arg(
+            help=f"Folder; results go to OUTPUT/{NAME}, formulas alone to OUTPUT/{FORMULAS}."
+        ),
+    ] = "runs/study"
 
     @property
     def longest(self) -> int:
@@ -95,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the study; returns 1 when a known value is missed."""
     arguments = tyro.cli(Arguments, args=list(argv[1:]), prog=f"python -m draftgym study {NAME}")
     config = trace_config(arguments)
-    folder = Path(arguments.output) / NAME
+    folder = Path(arguments.output) / (NAME if config else FORMULAS)
     clock = WallClock()
     start = clock.boundary()
     with exclusive(folder):
@@ -252,10 +257,15 @@ def timed(
     methods = [SessionMethod(name, session, chosen) for name, chosen in controllers.items()]
     plan = Plan(traced.config.max_new_tokens, arguments.repeats, traced.config.seed)
     requests = traced.requests(pair, len(traced.prompts))
-    key = _digest([traced.config, fingerprint, list(controllers), arguments.repeats])
+    key = _digest(
+        [traced.config, fingerprint, list(controllers), arguments.repeats, git_state()[0]]
+    )
     store = SampleStore(folder / "samples.jsonl", key)
     before = store.load(PHASE, controllers)
-    left = len(methods) * len(requests) * arguments.repeats - len(before)
+    every = len(methods) * len(requests) * arguments.repeats
+    left = every - len(before)
+    if before:
+        say(f"chains, live: {len(before)} of {every} measured before by this command")
     with pinned_threads(traced.config.pair.threads), progress("chains, live", left) as bar:
         samples = before + run_blocks(
             methods,

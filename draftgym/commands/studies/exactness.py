@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from draftgym.decoder.config import PairConfig, SamplingConfig
 from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.decoder.sampling.settings import MIN_TEMPERATURE
 from draftgym.errors import ConfigurationError
+from draftgym.kept import keep, kept
 from draftgym.locking import exclusive
 from draftgym.prompts import PromptSource, load_prompts
 from draftgym.provenance import git_state, provenance
@@ -31,6 +31,8 @@ from draftgym.studies.exactness.trials import SEED, TRIALS, P, known_values, law
 from draftgym.studies.known import Known, study_result, study_schema
 
 NAME = "exactness"
+LAWS = "exactness-laws"
+"""Folder without the pair: it must not replace what was measured."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ class Arguments:
     ] = None
     trials: Annotated[int, tyro.conf.arg(help="Of each counted law.")] = TRIALS
     seed: Annotated[int, tyro.conf.arg(help="Of trials, prompts and noise.")] = SEED
-    output: Annotated[Path, tyro.conf.arg(help="Results go to OUTPUT/exactness.")] = Path(
-        "runs/study"
-    )
+    output: Annotated[
+        Path,
+        tyro.conf.arg(help=f"Results go to OUTPUT/{NAME}, laws without a pair to OUTPUT/{LAWS}."),
+    ] = Path("runs/study")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     prog = f"python -m draftgym study {NAME}"
     arguments = tyro.cli(Arguments, args=list(argv[1:]), prog=prog)
     check(arguments)
-    clock, folder = WallClock(), arguments.output / NAME
+    clock, folder = WallClock(), arguments.output / (NAME if arguments.prompts else LAWS)
     begin = clock.boundary()
     with exclusive(folder):
         known = known_values(arguments.trials, arguments.seed)
@@ -81,7 +84,11 @@ def main(argv: Sequence[str]) -> int:
         cells: list[Cell] = []
         origin = provenance()
         if arguments.prompts:
-            pair = load_pair(pair_config(arguments))
+            config = pair_config(arguments)
+            for temperature in arguments.temperatures:
+                for rule in RULES:
+                    sampled(arguments, rule, temperature)  # told before anything is loaded
+            pair = load_pair(config)
             origin = provenance(pair.device, pair.dtype)
             with pinned_threads(pair.config.threads):
                 cells = pair_cells(arguments, pair, folder / "cells")
@@ -117,17 +124,19 @@ def check(arguments: Arguments) -> None:
             f"--prompts: must be 0, or at least 2 for an interval, got {arguments.prompts}"
         )
     temperatures = arguments.temperatures
-    if not temperatures or min(temperatures) < MIN_TEMPERATURE:
+    if not temperatures or not all(t >= MIN_TEMPERATURE for t in temperatures):
         raise ConfigurationError(
             f"--temperatures: must be at least {MIN_TEMPERATURE}, got {temperatures}"
         )
-    if len(set(temperatures)) < len(temperatures):
+    if len({f"{temperature:g}" for temperature in temperatures}) < len(temperatures):
         raise ConfigurationError(f"--temperatures: must differ, got {temperatures}")
 
 
 def pair_config(arguments: Arguments) -> PairConfig:
     """The pair in float32, its drafts chains of the asked depth."""
     config = PairConfig() if arguments.pair is None else load_yaml(arguments.pair, PairConfig)
+    if config.drafter.rejoin is not None:
+        raise ConfigurationError(f"--pair: {arguments.pair}: drafter.rejoin: drafts here are fresh")
     drafter = config.drafter.model_copy(
         update={"kind": arguments.drafter, "beam_width": 1, "max_depth": arguments.depth}
     )
@@ -154,11 +163,11 @@ def pair_cells(arguments: Arguments, pair: ModelPair, folder: Path) -> list[Cell
     with progress("pair", len(combinations) * len(requests)) as bar:
         for rule, temperature in combinations:
             file = folder / f"{rule}-{temperature:g}.json"
-            cell = stored(file, plan)
+            cell = stored(file, [plan, rule, temperature])
             if cell is None:
                 shared = (requests, clusters, clock, bar)
                 cell = measured_cell(arguments, pair, rule, temperature, *shared)
-                write_json(file, {"plan": plan, "cell": cell})
+                keep(file, [plan, rule, temperature], cell)
             else:
                 bar.advance(len(requests))
             cells.append(cell)
@@ -177,11 +186,10 @@ def measured_cell(
     bar: Bar,
 ) -> Cell:
     """One rule at one temperature; arguments as of `pair_cells` and `measure_cell`."""
-    sampling = SamplingConfig(temperature=temperature, seed=arguments.seed, **RULES[rule])
     return measure_cell(
         pair,
         rule,
-        sampling,
+        sampled(arguments, rule, temperature),
         requests,
         clusters,
         arguments.tokens,
@@ -193,24 +201,29 @@ def measured_cell(
     )
 
 
+def sampled(arguments: Arguments, rule: str, temperature: float) -> SamplingConfig:
+    """How a rule samples at a temperature."""
+    return SamplingConfig(temperature=temperature, seed=arguments.seed, **RULES[rule])
+
+
 def stored(file: Path, plan: Any) -> Cell | None:
     """A finished cell of the same plan, or None.
 
     Args:
         file: Where it would be.
-        plan: Everything that its values depend on, as JSON reads it.
+        plan: Everything that its values depend on.
+
+    Raises:
+        DraftGymError: The file is damaged; names it.
     """
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if found["plan"] != plan:
-            return None
-        tests = {
-            name: None if found["cell"][name] is None else ChiSquare(**found["cell"][name])
-            for name in ("text", "restarted", "repeated")
-        }
-        return Cell(**{**found["cell"], **tests})
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # none yet, or one that was never whole
+    found = kept(file, plan)
+    if found is None:
+        return None
+    tests = {
+        name: None if found[name] is None else ChiSquare(**found[name])
+        for name in ("text", "restarted", "repeated")
+    }
+    return Cell(**{**found, **tests})
 
 
 def reported(cell: Cell) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from draftgym.decoder.pair import ModelPair, load_pair
 from draftgym.errors import DraftGymError
 from draftgym.locking import exclusive
 from draftgym.prompts import load_prompts
-from draftgym.provenance import provenance
+from draftgym.provenance import git_state, provenance
 from draftgym.runtime.folder import first_difference
 from draftgym.storage import plain, write_bytes, write_json
 from draftgym.studies.known import Known, study_result, study_schema
@@ -33,6 +33,7 @@ from draftgym.studies.rejoin.collect import (
     chain_times,
     collect,
     reach_of,
+    tasks,
 )
 from draftgym.studies.rejoin.config import RejoinConfig
 from draftgym.studies.rejoin.findings import prices_of, survival, value
@@ -100,6 +101,7 @@ def main(argv: Sequence[str]) -> int:
         other_load()
         pair = load_pair(config.pair)
         say(f"{pair.device}, {pair.dtype}; {config.pair.drafter.kind} chains of {config.blocks}")
+        tasks(config, pair)  # prompts that lack are told before the folder is claimed
         check_plan(config, pair, folder)
         with pinned_threads(config.pair.threads):
             measured = on_the_pair(config, pair, folder, arguments.live)
@@ -147,7 +149,7 @@ def configured(arguments: Arguments) -> RejoinConfig:
 
 
 def check_plan(config: RejoinConfig, pair: ModelPair, folder: Path) -> None:
-    """Refuse logs of another configuration, pair or number type.
+    """Refuse logs of another configuration, pair, number type or commit.
 
     Raises:
         DraftGymError: Names what differs.
@@ -158,13 +160,18 @@ def check_plan(config: RejoinConfig, pair: ModelPair, folder: Path) -> None:
             "pair": pair.fingerprint(),
             "device": str(pair.device),
             "dtype": str(pair.dtype),
+            "commit": git_state()[0],
         }
     )
     file = folder / PLAN
     if not file.is_file():
         write_json(file, plan)
         return
-    changed = first_difference(json.loads(file.read_text(encoding="utf-8")), plan, "plan", "it")
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DraftGymError(f"{file}: damaged ({error}); remove it") from error
+    changed = first_difference(before, plan, "plan", "it")
     if changed is not None:
         raise DraftGymError(f"{folder}: holds another study ({changed}); choose another --output")
 
@@ -249,7 +256,7 @@ def raced(config: RejoinConfig, pair: ModelPair, folder: Path, clock: Clock) -> 
     """The two options that run live, timed."""
     budget, seed = config.live_new_tokens, config.seed
     tuning = load_prompts(config.prompts, "validation", config.live_tuning, seed)
-    short = tune_depth(pair, tuning, budget, clock)
+    short = tune_depth(pair, tuning, budget, clock, folder=folder)
     prompts = load_prompts(config.prompts, "test", config.live, seed)
     found: dict[str, Any] = race(
         pair, prompts, budget, clock, short_depth=short, seed=seed, folder=folder

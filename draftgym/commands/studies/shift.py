@@ -11,14 +11,14 @@ import tyro
 
 from draftgym.clock import WallClock
 from draftgym.commands._inputs import TABLE
-from draftgym.commands.studies._shift_inputs import ShiftInputs, open_inputs
+from draftgym.commands.studies._shift_inputs import TEST, ShiftInputs, open_inputs, trace_config
 from draftgym.commands.studies._shift_lines import gain_lines, matrix_lines, temperature_lines
 from draftgym.commands.studies._shift_policies import PartPolicies, mean_seconds, planted_policy
 from draftgym.configuration import load_yaml
 from draftgym.console import print_result, progress, say
 from draftgym.costs.times import Float64Array
 from draftgym.decoder.config import PairConfig, SamplingConfig
-from draftgym.errors import ConfigurationError
+from draftgym.errors import ConfigurationError, DraftGymError
 from draftgym.locking import exclusive
 from draftgym.provenance import provenance
 from draftgym.storage import write_bytes, write_json
@@ -100,6 +100,8 @@ def main(argv: Sequence[str]) -> int:
         )
         try:
             more, measured = on_the_pair(arguments, inputs, folder)
+        except DraftGymError:
+            raise
         except ValueError as error:
             raise ConfigurationError(f"--prompts: {error}; trace more prompts") from error
         known += more
@@ -125,7 +127,8 @@ def checked_pair(arguments: Arguments) -> PairConfig:
                 f"--{name}: must be at least {least}, got {getattr(arguments, name)}"
             )
     given = arguments.temperatures
-    if COLD not in given or len(set(given)) < len(given) or min(given) < 0:
+    told = {f"{temperature:g}" for temperature in given}
+    if COLD not in given or len(told) < len(given) or not all(t >= 0 for t in given):
         raise ConfigurationError(
             f"--temperatures: must hold 0 and nothing twice or below, got {list(given)}"
         )
@@ -133,6 +136,8 @@ def checked_pair(arguments: Arguments) -> PairConfig:
     pair = PairConfig() if named is None else load_yaml(named, PairConfig)
     if pair.sampling != SamplingConfig():
         raise ConfigurationError(f"--pair: {named}: sampling: temperatures are the study's own")
+    for temperature in given:  # what cannot be traced is told before anything is
+        trace_config(pair, temperature, TEST, arguments.prompts, arguments.tokens)
     return pair
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from draftgym.errors import ConfigurationError
 from draftgym.studies.rejoin.rejections import Rejection
 
 Tokens = Sequence[int]
@@ -146,10 +147,12 @@ def against_others(
         seed: Of the choice.
 
     Raises:
-        ValueError: All rejections are of one request.
+        ConfigurationError: All rejections are of one request.
     """
     if len({event.cluster for event in events}) < 2:
-        raise ValueError("a wrong continuation needs rejections of at least two requests")
+        raise ConfigurationError(
+            "prompts: all rejections are of one request, and chance needs those of two; decode more"
+        )
     generator = np.random.default_rng(seed)
     found = []
     for event in events:

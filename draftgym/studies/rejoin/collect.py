@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,10 +20,10 @@ from draftgym.costs.samples import LatencyError
 from draftgym.costs.table import TABLE, LatencyTable
 from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.session import DecoderSession
-from draftgym.errors import DraftGymError
+from draftgym.errors import ConfigurationError, DraftGymError
+from draftgym.kept import keep, kept
 from draftgym.prompts import Prompt, load_prompts
 from draftgym.runtime.timing import DecisionSeconds
-from draftgym.storage import write_json
 from draftgym.studies.rejoin.alignment import Reach
 from draftgym.studies.rejoin.approaches import candidate_tokens
 from draftgym.studies.rejoin.config import RejoinConfig
@@ -118,26 +118,36 @@ def collect(config: RejoinConfig, pair: ModelPair, folder: Path, clock: Clock) -
     Args:
         config: What to decode.
         pair: Its drafter makes chains.
-        folder: Of the logs; they must be of the same configuration and pair.
+        folder: Of the logs; those of other prompts or pairs are logged anew.
         clock: For the session, which needs one.
 
     Returns:
         In the order of `tasks`.
 
     Raises:
+        ConfigurationError: All prompts that are judged are of one request.
         DraftGymError: A damaged log; names the file.
     """
     wanted = tasks(config, pair)
+    if len({task.request.request_id for task in wanted if task.group == JUDGING}) < 2:
+        raise ConfigurationError(
+            "prompts: the test prompts are all of one request; chance needs two"
+        )
     files = [folder / f"{index:03d}.json" for index in range(len(wanted))]
-    left = [index for index, file in enumerate(files) if not file.is_file()]
+    origin = [pair.fingerprint(), str(pair.dtype), max(config.blocks)]
+    keys = [[*origin, asdict(task.request)] for task in wanted]
+    texts = [_read(file, key) for file, key in zip(files, keys, strict=True)]
+    left = [index for index, text in enumerate(texts) if text is None]
     if len(left) < len(wanted):
         say(f"going on after {len(wanted) - len(left)} of {len(wanted)} texts")
     logger = ChainLogger(pair, config.pair.drafter.kind, max(config.blocks), clock)
     with progress("log", sum(wanted[i].request.max_new_tokens for i in left)) as bar:
         for index in left:
-            write_json(files[index], logger.log(wanted[index].request).to_json(), indent=None)
+            text = logger.log(wanted[index].request)
+            keep(files[index], keys[index], text.to_json())
+            texts[index] = text
             bar.advance(wanted[index].request.max_new_tokens)
-    return [Logged(task, _read(file)) for task, file in zip(wanted, files, strict=True)]
+    return [Logged(task, text) for task, text in zip(wanted, texts, strict=True) if text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +158,11 @@ class Logged:
     text: LoggedText
 
 
-def _read(file: Path) -> LoggedText:
+def _read(file: Path, key: Any) -> LoggedText | None:
+    found = kept(file, key)
     try:
-        return LoggedText.from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return None if found is None else LoggedText.from_json(found)
+    except (ValueError, TypeError, KeyError) as error:  # of another version
         raise DraftGymError(f"{file}: damaged log ({error}); remove it and run again") from error
 
 

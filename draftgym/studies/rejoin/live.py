@@ -33,6 +33,7 @@ from draftgym.decoder.pair import ModelPair
 from draftgym.decoder.rules import new_rule
 from draftgym.decoder.session import DecoderSession
 from draftgym.errors import ConfigurationError
+from draftgym.kept import keep, kept
 from draftgym.prompts import Prompt
 from draftgym.provenance import provenance
 from draftgym.storage import dump_json
@@ -41,6 +42,7 @@ from draftgym.studies.rejoin.live_store import CarryingMethod, KeptRace
 
 DEPTH = 8
 TUNED_DEPTHS = (1, 2, 3, 4, 6)
+TUNED = "tuned_depth.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def tune_depth(
     max_new_tokens: int,
     clock: Clock,
     depths: Sequence[int] = TUNED_DEPTHS,
+    folder: Path | None = None,
 ) -> int:
     """Depth of the fastest chain, on prompts that judge nothing.
 
@@ -159,14 +162,22 @@ def tune_depth(
         max_new_tokens: Budget per prompt.
         clock: Source of time.
         depths: Candidates.
+        folder: Keeps the choice: a stopped race goes on with the same chain. None: nothing is kept.
     """
     _check(pair)
+    requests, plan = encode(prompts, pair.encode_prompt), Plan(max_new_tokens)
+    key = _identity(pair, requests, plan, [chain_of(depth) for depth in depths])
+    known = None if folder is None else kept(folder / TUNED, key)
+    if known is not None:
+        return int(known)
     methods = {depth: _method(pair, chain_of(depth), clock) for depth in depths}
-    requests = encode(prompts, pair.encode_prompt)
     with progress("rejoin: tune", len(methods) * len(requests)) as bar:
-        samples = run_blocks([*methods.values()], requests, Plan(max_new_tokens), bar=bar)
+        samples = run_blocks([*methods.values()], requests, plan, bar=bar)
     pace = {d: totals(samples, method.name).time_per_token for d, method in methods.items()}
-    return min(pace, key=lambda depth: pace[depth])
+    best = min(pace, key=lambda depth: pace[depth])
+    if folder is not None:
+        keep(folder / TUNED, key, best)
+    return best
 
 
 def _check(pair: ModelPair) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from draftgym.benchmark.methods import SessionMethod
@@ -14,7 +12,8 @@ from draftgym.console import progress, say
 from draftgym.decoder.controllers import FixedController
 from draftgym.decoder.drafters.rejoin import RejoinCounts, RejoinDrafter
 from draftgym.decoder.session import DecoderSession
-from draftgym.storage import write_json
+from draftgym.kept import keep as keep_file
+from draftgym.kept import kept
 from draftgym.studies.rejoin.live_figures import Counts
 
 SAMPLES, COUNTS = "live_samples.jsonl", "live_counts.json"
@@ -78,7 +77,7 @@ class KeptRace:
                 self.counts.setdefault(method.name, {})[prompt] = method.counts[prompt]
             if self._folder is not None:
                 self._store.append("race", block)
-                write_json(self._folder / COUNTS, {"key": self._key, "counts": self.counts})
+                keep_file(self._folder / COUNTS, self._key, self.counts)
 
         left = plan.repeats * len(requests) - len(finished)
         with progress("rejoin: race", len(methods) * left) as bar:
@@ -87,15 +86,8 @@ class KeptRace:
 
 
 def _read_counts(file: Path, key: str) -> Counts:
-    try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # nothing was measured, or not under this name
-    if not isinstance(known, dict) or known.get("key") != key:
-        return {}
-    names = {field.name for field in fields(RejoinCounts)}
+    found = kept(file, key) or {}
     return {
-        method: {prompt: RejoinCounts(**{name: row[name] for name in names})
-                 for prompt, row in rows.items()}
-        for method, rows in known["counts"].items()
-    }  # fmt: skip
+        method: {prompt: RejoinCounts(**row) for prompt, row in rows.items()}
+        for method, rows in found.items()
+    }
